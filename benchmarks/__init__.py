@@ -1,0 +1,1 @@
+"""Benchmarks: what the backend costs and saves against Spark's own state stores."""

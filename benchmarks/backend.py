@@ -1,0 +1,266 @@
+"""Compares sparkckpt with Spark's own state stores on the same streaming job.
+
+    python -m benchmarks.backend --keys 100k,1m --changes 10k,100k --batches 50 --repeat 3
+
+The job counts and sums per key. The state is filled with all keys, warm-up batches follow, then
+the measured ones, each of which changes a given number of random keys; batches follow each other
+without pause. Every run is a process of its own, contestants alternate, and their order rotates
+from repeat to repeat. After it, another new process continues the checkpoint, which gives the time
+of a cold load (cold process; the operating system may still have the files cached). A checksum of
+that batch's output must be the same for all contestants: they hold the same state.
+
+What is counted: every file that appears below the checkpoint's state directory from the first
+measured batch until background work has come to rest after the last one: handles, deltas and merges
+here, changelogs and snapshots (zip and SST files) there; no checksum sidecars on either side. "Log
+only" leaves out merges and snapshots. What a backend writes to the executor's local disk is not
+counted for any.
+
+Maintenance: Spark takes a snapshot of a store after ten batches (minDeltasForSnapshot) and uploads
+it when maintenance next runs, every 60 s by default. With triggers of six seconds or more, that is
+one snapshot per ten batches. Here ten batches pass in a few seconds, and with 60 s a run would end
+before the first upload; so the interval is shortened in proportion, to 2 s for all contestants, and
+again it is the ten batches that decide. A stream with shorter triggers uploads less often: it lies
+between "all files" and "log only". sparkckpt merges by the number of deltas, whatever the interval.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from benchmarks.contestants import CONTESTANTS, REFERENCE
+from benchmarks.report import Report
+from benchmarks.results import Job, Measured, Restart, Run, write_json
+from benchmarks.workload import Workload, generate
+
+ROOT = Path(__file__).resolve().parent.parent
+CHILD_TIMEOUT_SECONDS = 1800
+LOG_TAIL_LINES = 40
+REPORT_WIDTH = 132
+
+
+class ChildFailedError(click.ClickException):
+    """A child process ended without a result."""
+
+    @staticmethod
+    def of(job: Job, mode: str, log: Path) -> "ChildFailedError":
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+        return ChildFailedError(
+            f"The {mode} run of {job.contestant} with {job.keys} keys failed. Its log ends with:\n"
+            f"{tail}\nFix the cause, or leave it out with --contestants."
+        )
+
+
+class ResultsDifferError(click.ClickException):
+    """Two contestants put out different rows for the same input."""
+
+
+def parse_counts(_context: click.Context, _option: click.Parameter, text: str) -> list[int]:
+    """Counts such as `100k,1m`."""
+    units = {"k": 1_000, "m": 1_000_000}
+    try:
+        return [
+            int(float(item[:-1]) * units[item[-1]]) if item[-1] in units else int(item)
+            for item in (part.strip().lower() for part in text.split(","))
+        ]
+    except (ValueError, IndexError):
+        raise click.BadParameter(f"{text!r} is not a list of counts such as 100k,1m") from None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is the same for every run of a call."""
+
+    workloads: list[Workload]
+    contestants: list[str]
+    repeat: int
+    memory: str
+    maintenance_seconds: float
+
+
+class Benchmark:
+    """Runs every contestant on every workload, in child processes below one work directory."""
+
+    def __init__(self, settings: Settings, directory: Path, console: Console) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._console = console
+
+    def run(self) -> list[Run]:
+        runs: list[Run] = []
+        for number, workload in enumerate(self._settings.workloads):
+            source = self._directory / f"input-{number}"
+            generate(workload, source)
+            of_workload: list[Run] = []
+            for repeat in range(self._settings.repeat):
+                for name in _rotated(self._settings.contestants, repeat):
+                    of_workload.append(self._run_contestant(name, workload, source, repeat))
+            _require_equal_results(of_workload)
+            runs += of_workload
+            shutil.rmtree(source)
+        return runs
+
+    def _run_contestant(self, name: str, workload: Workload, source: Path, repeat: int) -> Run:
+        begin = time.monotonic()
+        directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._directory))
+        job = Job(
+            name,
+            workload.keys,
+            workload.changes,
+            str(source),
+            str(directory),
+            self._settings.memory,
+            self._settings.maintenance_seconds,
+        )
+        measured = Measured.from_json(_run_child("measure", job))
+        restart = Restart(**_run_child("restart", job))
+        shutil.rmtree(directory)
+        self._console.print(
+            f"{workload.label}, repeat {repeat + 1} of {self._settings.repeat}: "
+            f"{CONTESTANTS[name].title} done in {time.monotonic() - begin:.0f} s",
+            highlight=False,
+        )
+        return Run(name, workload.label, workload.keys, workload.changes, repeat, measured, restart)
+
+
+def _run_child(mode: str, job: Job) -> dict[str, Any]:
+    """What one child process reports; its JVM ends with it, so runs never overlap."""
+    directory = Path(job.directory)
+    job_path, result = directory / "job.json", directory / f"{mode}.json"
+    log = directory / f"{mode}.log"
+    write_json(job, job_path)
+    search_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.run", mode, str(job_path), str(result)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": search_path, "PYSPARK_PYTHON": sys.executable},
+        )
+        try:
+            code = process.wait(CHILD_TIMEOUT_SECONDS)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if code != 0 or not result.is_file():
+        raise ChildFailedError.of(job, mode, log)
+    report: dict[str, Any] = json.loads(result.read_text())
+    return report
+
+
+def _rotated(names: Sequence[str], by: int) -> list[str]:
+    shift = by % len(names)
+    return [*names[shift:], *names[:shift]]
+
+
+def _require_equal_results(runs: Sequence[Run]) -> None:
+    checksums = {run.contestant: run.restart.checksum for run in runs}
+    if len({run.restart.checksum for run in runs}) > 1:
+        raise ResultsDifferError(
+            f"After {runs[0].workload} the contestants put out different rows: {checksums}. One of "
+            "the state stores has lost or changed state; its figures would mean nothing."
+        )
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The command to repeat the figures, without the options that only name places."""
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if not skip and argument.partition("=")[0] not in ("--json", "--directory"):
+            kept.append(argument)
+        skip = argument in ("--json", "--directory")
+    return shlex.join(["python", "-m", "benchmarks.backend", *kept])
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--keys", callback=parse_counts, default="100k,1m", help="Keys in the state.")
+@click.option("--changes", callback=parse_counts, default="10k,100k", help="Keys a batch changes.")
+@click.option("--batches", type=click.IntRange(1), default=50, help="Measured batches of a run.")
+@click.option("--warmup", type=click.IntRange(0), default=10, help="Batches before these.")
+@click.option("--repeat", type=click.IntRange(1), default=1, help="Runs of each contestant.")
+@click.option("--quick", is_flag=True, help="100k keys, 10k changes, one repeat: some minutes.")
+@click.option(
+    "--contestants",
+    default=",".join(CONTESTANTS),
+    help=f"Which to run; {REFERENCE} is always among them.",
+)
+@click.option("--sparse", is_flag=True, help="Keys are random 64-bit numbers, not 0, 1, 2, ...")
+@click.option("--memory", default="4g", help="Heap of each run's JVM.")
+@click.option("--maintenance", type=float, default=2.0, help="Maintenance interval in seconds.")
+@click.option("--profile", is_flag=True, help="Show the phases of sparkckpt's commits.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all to a file.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Where checkpoints are written, by default the system's temporary directory.",
+)
+def main(
+    keys: list[int],
+    changes: list[int],
+    batches: int,
+    warmup: int,
+    repeat: int,
+    quick: bool,
+    contestants: str,
+    sparse: bool,
+    memory: str,
+    maintenance: float,
+    profile: bool,
+    json_path: Path | None,
+    directory: Path | None,
+) -> None:
+    """Compare sparkckpt with Spark's RocksDB and HDFS-backed state stores; figures are ratios."""
+    if quick:
+        keys, changes, repeat = [100_000], [10_000], 1
+    names = [name.strip() for name in contestants.split(",")]
+    if unknown := set(names) - set(CONTESTANTS):
+        raise click.BadParameter(f"{unknown} not among {list(CONTESTANTS)}")
+    workloads = [
+        Workload(count, changed, batches, warmup, sparse)
+        for count in keys
+        for changed in changes
+        if changed <= count
+    ]
+    if not workloads:
+        raise click.BadParameter("no --changes is as small as one of --keys")
+    settings = Settings(
+        workloads,
+        [name for name in CONTESTANTS if name in names or name == REFERENCE],
+        repeat,
+        memory,
+        maintenance,
+    )
+    console = Console(width=max(Console().width, REPORT_WIDTH))
+    with tempfile.TemporaryDirectory(prefix="sparkckpt-bench-", dir=directory) as work:
+        runs = Benchmark(settings, Path(work), console).run()
+    described = {
+        "batches": batches,
+        "warmup": warmup,
+        "repeat": repeat,
+        "sparse": sparse,
+        "memory": memory,
+        "maintenance_seconds": maintenance,
+    }
+    report = Report(_command(sys.argv[1:]), described, runs, profile)
+    report.print(console)
+    if json_path is not None:
+        report.write_json(json_path)
+        console.print(f"\nEverything as JSON: {json_path}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+package org.apache.spark.sql.sparkckpt
+
+import org.json4s.{DefaultFormats, Formats}
+import org.json4s.jackson.Serialization
+
+/**
+ * What the planner rule knows about a stateful operator and a state store provider cannot find out
+ * by itself: a task sees the partition count of its stage, which is not the operator's parallelism
+ * when the plan coalesces. The rule publishes one layout per operator in the stream's own session
+ * conf, under a `spark.sql.streaming.stateStore.` key because only those reach a provider.
+ *
+ * @param parallelism number of partitions of the operator: 1 where all tuples must meet
+ * @param keyed false for operators that need all tuples in one partition, whatever the conf says
+ * @param stateFormatVersion of the operator's state (stream-stream join: 1 to 4), if it has one
+ */
+case class OperatorLayout(
+    operatorName: String,
+    parallelism: Int,
+    maxParallelism: Int,
+    keyed: Boolean,
+    stateFormatVersion: Option[Int]) {
+
+  def json: String = Serialization.write(this)(OperatorLayout.formats)
+
+  def rangeOf(partition: Int): KeyGroupRange =
+    KeyGroups.rangeOf(partition, parallelism, maxParallelism)
+}
+
+object OperatorLayout {
+  implicit val formats: Formats = DefaultFormats
+
+  def confKey(operatorId: Long): String = s"${SparkckptConf.Prefix}internal.operator.$operatorId"
+
+  def fromJson(json: String): OperatorLayout = Serialization.read[OperatorLayout](json)
+}

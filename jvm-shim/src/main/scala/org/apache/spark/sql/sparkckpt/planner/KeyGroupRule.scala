@@ -1,0 +1,127 @@
+package org.apache.spark.sql.sparkckpt.planner
+
+import java.util.UUID
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
+import org.apache.spark.sql.execution.streaming.operators.stateful.{StatefulOperator, StatefulOperatorStateInfo, StateStoreWriter}
+import org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.sparkckpt.{OperatorLayout, SparkckptConf, SparkckptErrors}
+
+/**
+ * Prepares the plan of each microbatch for key-group state. It is a columnar rule because those run
+ * after Spark has placed its exchanges and before it reuses and compiles them. Every stream has a
+ * session of its own, and so its own instance of the rule: what is kept here belongs to one stream,
+ * and what is set in `session` reaches no other query.
+ */
+class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
+  private var pinned: Option[(UUID, Int)] = None
+  private var warned: Option[UUID] = None
+
+  override val preColumnarTransitions: Rule[SparkPlan] = new Rule[SparkPlan] {
+    override val ruleName: String = classOf[KeyGroupRule].getName
+    override def apply(plan: SparkPlan): SparkPlan =
+      StatefulOperators.in(plan).headOption.fold(plan)(prepare(plan, _))
+  }
+
+  /** Not the rule's own conf: Spark resets the stream's conf to what its offset log says. */
+  private def conf: SQLConf = session.sessionState.conf
+
+  private def prepare(plan: SparkPlan, first: StatefulOperator): SparkPlan = synchronized {
+    val stream = first.getStateInfo
+    if (conf.stateStoreProviderClass != SparkckptConf.ProviderClass) {
+      leaveAlone(stream)
+      plan
+    } else if (stream.checkpointLocation == KeyGroupRule.ExplainLocation) {
+      rewrite(plan, wantedMaxParallelism)
+    } else {
+      requireFormatVersion()
+      val maxParallelism = pinMaxParallelism(stream)
+      val rewritten = rewrite(plan, maxParallelism)
+      publishLayouts(rewritten, maxParallelism)
+      rewritten
+    }
+  }
+
+  private def rewrite(plan: SparkPlan, maxParallelism: Int): SparkPlan =
+    KeyGroupTransformWithState(new KeyGroupPlanner(maxParallelism)(plan))
+
+  private def wantedMaxParallelism: Int =
+    SparkckptConf.MaxParallelism.from(key => Option(conf.getConfString(key, null)))
+
+  /**
+   * The checkpoint decides; an option that says otherwise is an error, a default is not. The
+   * stream's conf takes the decision over, so that the providers read no other number.
+   */
+  private def pinMaxParallelism(stream: StatefulOperatorStateInfo): Int = pinned match {
+    case Some((run, maxParallelism)) if run == stream.queryRunId => maxParallelism
+    case _ =>
+      val wanted = wantedMaxParallelism
+      val checkpoint = new Path(stream.checkpointLocation).getParent
+      val decided =
+        BackendFile.pin(checkpoint, wanted, session.sessionState.newHadoopConf()).maxParallelism
+      if (decided != wanted && conf.contains(SparkckptConf.MaxParallelism.key)) {
+        throw SparkckptErrors.otherMaxParallelism(
+          s"$checkpoint (${BackendFile.pathIn(checkpoint)})", decided, wanted)
+      }
+      conf.setConfString(SparkckptConf.MaxParallelism.key, decided.toString)
+      pinned = Some(stream.queryRunId -> decided)
+      decided
+  }
+
+  /** Spark builds the providers' conf from the session's when it makes the RDDs, after planning. */
+  private def publishLayouts(plan: SparkPlan, maxParallelism: Int): Unit =
+    StatefulOperators.in(plan).foreach {
+      case writer: StateStoreWriter =>
+        conf.setConfString(
+          OperatorLayout.confKey(writer.getStateInfo.operatorId),
+          StatefulOperators.layout(writer, maxParallelism).json)
+      case _ =>
+    }
+
+  private def requireFormatVersion(): Unit = {
+    val version = conf.stateStoreCheckpointFormatVersion
+    if (version < KeyGroupRule.FormatVersion) {
+      throw SparkckptErrors.checkpointFormatVersion(
+        version, SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key)
+    }
+  }
+
+  /**
+   * Keys of another provider's checkpoint lie where Spark's own exchange sent them: the plan must
+   * stay Spark's. Spark 4.3 takes the format version from the checkpoint as well, 4.2 does not.
+   */
+  private def leaveAlone(stream: StatefulOperatorStateInfo): Unit = {
+    val provider = conf.stateStoreProviderClass
+    val formatKey = SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key
+    val inFormat2 = conf.stateStoreCheckpointFormatVersion >= KeyGroupRule.FormatVersion
+    if (inFormat2 && provider == classOf[HDFSBackedStateStoreProvider].getName) {
+      throw SparkckptErrors.foreignProviderNeedsFormatVersion(provider, formatKey)
+    }
+    if (!warned.contains(stream.queryRunId)) {
+      warned = Some(stream.queryRunId)
+      val upgraded =
+        if (inFormat2 && stream.storeVersion > 0 && stream.stateStoreCkptIds.isEmpty) {
+          s" Spark writes it in checkpoint format 2 from now on; set $formatKey=1 in the session " +
+            "before starting the query to keep format 1."
+        } else ""
+      logWarning(
+        s"The state of the query with checkpoint ${new Path(stream.checkpointLocation).getParent} " +
+          s"is kept by $provider, not by sparkckpt: the checkpoint was begun with it, or the " +
+          s"session sets ${SQLConf.STATE_STORE_PROVIDER_CLASS.key}. The query runs as plain Spark " +
+          "runs it: no savepoints, no rescaling. To use sparkckpt, import the checkpoint with " +
+          s"`sparkckpt import`, or start the query with a new checkpointLocation.$upgraded")
+    }
+  }
+}
+
+object KeyGroupRule {
+  /** Where Spark says the state of a streaming DataFrame lies that is explained, not run. */
+  private val ExplainLocation = "<unknown>"
+  private val FormatVersion = 2
+}

@@ -1,0 +1,56 @@
+package org.apache.spark.sql.sparkckpt.state
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.RecordType
+import org.apache.spark.sql.sparkckpt.{KeyGroupRange, SparkckptErrors}
+import org.apache.spark.sql.sparkckpt.format._
+import org.apache.spark.util.NextIterator
+
+/** The changes of a family from one version to another, along the chain of ids that ends in `endId`. */
+final class ChangeFeed(
+    storage: StateStorage,
+    startVersion: Long,
+    endVersion: Long,
+    endId: String,
+    family: ColumnFamily)
+  extends NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] {
+
+  private val everything = KeyGroupRange(0, Int.MaxValue)
+  private val files = handles(endVersion, Some(endId), Nil).iterator.flatMap(_.ownFiles(family.name))
+  private var current: StateFileReader = _
+  private var currentVersion = 0L
+
+  /** Oldest first. */
+  private def handles(
+      version: Long, id: Option[String], newer: List[StateHandle]): List[StateHandle] =
+    if (version < startVersion || version < 1) newer
+    else {
+      val handle = storage.readHandle(version, id.getOrElse(
+        throw SparkckptErrors.noCheckpointId(storage.directory.toString, version)))
+      handles(version - 1, handle.baseId, handle :: newer)
+    }
+
+  override protected def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) = {
+    while (current == null || !current.advance()) {
+      close()
+      if (!files.hasNext) {
+        finished = true
+        return null
+      }
+      val file = files.next()
+      currentVersion = file.lastVersion
+      current = storage.open(file, everything, family.keySchema, family.valueSchema)
+    }
+    val record = current.op match {
+      case StateOp.Put => RecordType.PUT_RECORD
+      case StateOp.Delete => RecordType.DELETE_RECORD
+      case _ => RecordType.MERGE_RECORD
+    }
+    (record, current.key, current.value, currentVersion - 1)
+  }
+
+  override protected def close(): Unit = if (current != null) {
+    current.close()
+    current = null
+  }
+}

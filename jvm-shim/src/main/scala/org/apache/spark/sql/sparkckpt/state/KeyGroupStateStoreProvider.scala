@@ -1,0 +1,326 @@
+package org.apache.spark.sql.sparkckpt.state
+
+import java.util.concurrent.{ConcurrentHashMap, Semaphore, TimeUnit}
+
+import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.sparkckpt.{KeyGroupRange, OperatorLayout, SparkckptConf, SparkckptErrors}
+import org.apache.spark.sql.sparkckpt.format._
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.util.NextIterator
+
+/**
+ * The state of one store partition: an engine with the working state, and the files that are its
+ * checkpoint. The provider decides what the working state stands for. It is reused for a version only
+ * if both version and checkpoint id match; in any other case it is emptied and filled from the one
+ * handle that Spark names, so files left by failed attempts are never replayed.
+ *
+ * One task at a time has the store open: it holds the permit, and only its holder touches the
+ * fields below that have no other guard.
+ */
+class KeyGroupStateStoreProvider
+  extends VersionedStateStoreProvider with SupportsFineGrainedReplay with Logging {
+
+  private var storeId: StateStoreId = _
+  private var storeConf: StateStoreConf = _
+  private var hadoopConf: Configuration = _
+  private var engine: StateEngine = _
+  private var storage: StateStorage = _
+  private var commits: StateCommitter = _
+  private var merges: BackgroundMerges = _
+  private var cleaner: StateCleaner = _
+  private var layout: Option[OperatorLayout] = None
+  private var lockTimeoutMs = 0L
+  @volatile private var closed = false
+
+  private val families = new ConcurrentHashMap[String, ColumnFamily]
+  private val extractors = new ConcurrentHashMap[String, KeyGroupExtractor]
+  private val permit = new Semaphore(1, true)
+
+  /** What the working state stands for; None: nothing known. */
+  private var working: Option[WorkingState] = None
+  private var loadTimeMs = 0L
+  /** The newest version that Spark asked to write on top of: it is committed. */
+  @volatile private var committedVersion = 0L
+
+  override def init(
+      stateStoreId: StateStoreId,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keySpec: KeyStateEncoderSpec,
+      useColumnFamilies: Boolean,
+      conf: StateStoreConf,
+      hadoopConf: Configuration,
+      multiValued: Boolean,
+      schemaProvider: Option[StateSchemaProvider]): Unit = {
+    storeId = stateStoreId
+    storeConf = conf
+    this.hadoopConf = hadoopConf
+    lockTimeoutMs = RocksDBConf(conf).lockAcquireTimeoutMs
+    layout = conf.sqlConfs.get(OperatorLayout.confKey(stateStoreId.operatorId))
+      .map(OperatorLayout.fromJson)
+    storage = new StateStorage(stateStoreId, hadoopConf)
+    def option[T](o: SparkckptConf.Option_[T]): T = o.from(conf.sqlConfs.get)
+    val fileOptions = StateFileOptions(option(SparkckptConf.Codec), option(SparkckptConf.ZstdLevel),
+      option(SparkckptConf.RecordBatchRows))
+    engine = option(SparkckptConf.Engine) match {
+      case "rocksdb" => new RocksDBEngine(stateStoreId, keySchema, valueSchema, keySpec,
+        useColumnFamilies, conf, hadoopConf, multiValued, schemaProvider)
+      case other => throw SparkckptErrors.unknownEngine(other)
+    }
+    commits = new StateCommitter(
+      stateStoreId, storage, fileOptions, option(SparkckptConf.InlineThreshold))
+    val adoptionWindow = math.max(2, conf.minVersionsToRetain / 2)
+    merges = new BackgroundMerges(
+      stateStoreId,
+      MergePolicy(option(SparkckptConf.MaxDeltas), option(SparkckptConf.MergeRatio)),
+      new StateMerger(storage, fileOptions, ownRange, () => closed), storage, adoptionWindow)
+    cleaner = new StateCleaner(storage, conf.minVersionsToRetain, adoptionWindow)
+    families.put(StateStore.DEFAULT_COL_FAMILY_NAME,
+      new ColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, keySpec, valueSchema, multiValued))
+  }
+
+  override def stateStoreId: StateStoreId = storeId
+
+  /** Without a layout the store is only read, and then whole. */
+  private def ownRange: KeyGroupRange =
+    layout.map(_.rangeOf(storeId.partitionId)).getOrElse(KeyGroupRange(0, Int.MaxValue))
+
+  // Opening
+
+  override def getStore(
+      version: Long,
+      id: Option[String],
+      forceSnapshotOnCommit: Boolean,
+      loadEmpty: Boolean): StateStore = open(version, id, readOnly = false, loadEmpty)
+
+  override def getReadStore(version: Long, id: Option[String]): ReadStateStore =
+    open(version, id, readOnly = true, loadEmpty = false)
+
+  override def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore,
+      version: Long,
+      id: Option[String],
+      forceSnapshotOnCommit: Boolean): StateStore = {
+    val store = readStore.asInstanceOf[KeyGroupStateStore]
+    require(store.version == version && store.checkpointId == id,
+      s"$store cannot be upgraded to version $version, checkpoint id $id")
+    // Spark may have replaced this provider since the read store was opened; the store's own
+    // provider has the working state and the permit.
+    if (store.provider ne this) {
+      store.provider.upgradeReadStoreToWriteStore(store, version, id, forceSnapshotOnCommit)
+    } else {
+      val upgraded = engine.upgrade(store.engineStore)
+      store.base.foreach(considerMerges)
+      store.handOver()
+      new KeyGroupStateStore(this, version, id, store.base, upgraded, readOnly = false)
+    }
+  }
+
+  private def open(
+      version: Long, id: Option[String], readOnly: Boolean, loadEmpty: Boolean): KeyGroupStateStore = {
+    if (version > 0 && !loadEmpty && id.isEmpty) {
+      throw SparkckptErrors.noCheckpointId(storeId.toString, version)
+    }
+    if (!permit.tryAcquire(lockTimeoutMs, TimeUnit.MILLISECONDS)) {
+      throw SparkckptErrors.busy(storeId.toString, lockTimeoutMs)
+    }
+    try {
+      val reusable = working.filter(w => !loadEmpty && w.version == version && w.id == id)
+      val handle = reusable match {
+        case Some(state) => state.handle
+        case None if version == 0 || loadEmpty => None
+        case None => Some(checked(storage.readHandle(version, id.get)))
+      }
+      if (reusable.isEmpty) {
+        working = None
+        loadTimeMs = 0
+      }
+      val engineStore = engine.open(empty = reusable.isEmpty, readOnly)
+      val store = new KeyGroupStateStore(this, version, id, handle, engineStore, readOnly)
+      try {
+        if (reusable.isEmpty) working = Some(new WorkingState(version, id, handle))
+        fill(store, family(StateStore.DEFAULT_COL_FAMILY_NAME))
+        if (!readOnly) handle.foreach(considerMerges)
+        store
+      } catch {
+        case e: Throwable =>
+          // The store gives the permit back.
+          store.abort()
+          throw new StoreNotOpened(e)
+      }
+    } catch {
+      case e: StoreNotOpened => throw e.getCause
+      case e: Throwable =>
+        working = None
+        permit.release()
+        throw e
+    }
+  }
+
+  private def checked(handle: StateHandle): StateHandle = {
+    layout.foreach { l =>
+      if (handle.maxParallelism != l.maxParallelism) {
+        throw SparkckptErrors.otherMaxParallelism(
+          storage.directory.toString, handle.maxParallelism, l.maxParallelism)
+      }
+      if (handle.parallelism != l.parallelism) {
+        throw SparkckptErrors.otherParallelism(
+          storage.directory.toString, handle.parallelism, l.parallelism)
+      }
+    }
+    handle
+  }
+
+  // Column families
+
+  private[state] def register(
+      store: KeyGroupStateStore,
+      name: String,
+      keySpec: KeyStateEncoderSpec,
+      valueSchema: StructType,
+      multiValued: Boolean): Unit = {
+    val known = families.get(name)
+    if (known == null || !known.hasSchemas(keySpec, valueSchema, multiValued)) {
+      families.put(name, new ColumnFamily(name, keySpec, valueSchema, multiValued))
+      extractors.remove(name)
+    }
+    fill(store, family(name))
+  }
+
+  private[state] def family(name: String): ColumnFamily = {
+    val family = families.get(name)
+    if (family == null) {
+      throw new IllegalArgumentException(s"The column family $name of $storeId is not registered")
+    }
+    family
+  }
+
+  private[state] def forget(name: String): Unit = {
+    families.remove(name)
+    extractors.remove(name)
+    working.foreach(_.filled += name)
+  }
+
+  private[state] def extractor(name: String): KeyGroupExtractor =
+    extractors.computeIfAbsent(name, _ => family(name).extractor(requiredLayout, storeId.storeName,
+      variable => Option(families.get(variable)).exists(_.isMapState)))
+
+  private[state] def requiredLayout: OperatorLayout =
+    layout.getOrElse(throw SparkckptErrors.noLayout(storeId.toString))
+
+  private[state] def newChangeSet(): ChangeSet =
+    new ChangeSet(storeId.toString, storeId.storeName, storeId.partitionId, requiredLayout)
+
+  /** Brings a family's rows into the working state; operators register families after opening. */
+  private def fill(store: KeyGroupStateStore, family: ColumnFamily): Unit = {
+    val state = working.getOrElse(throw new IllegalStateException(s"$store has no working state"))
+    if (state.filled.add(family.name)) {
+      val files = store.base.map(_.filesOf(family.name)).getOrElse(Nil)
+      if (files.nonEmpty) {
+        val start = System.nanoTime()
+        StateLoader.load(storage, files, ownRange, family, store.engineStore)
+        loadTimeMs += (System.nanoTime() - start) / 1000000
+      }
+    }
+  }
+
+  // The end of a store, called by it
+
+  private[state] def commit(
+      store: KeyGroupStateStore,
+      changes: Option[ChangeSet],
+      removedFamilies: Set[String]): CommitResult = {
+    val adopted = merges.takeFinished(store.version + 1)
+    val result = commits.commit(store, requiredLayout, changes, removedFamilies, adopted)
+    engine.commit(store.engineStore)
+    val handle = result.handle
+    working = working.map(_.advance(handle))
+    if (storeConf.commitValidationEnabled) {
+      StateStore.reportCommitToCoordinator(handle.version, storeId, hadoopConf)
+    }
+    val metrics = result.metrics ++ merges.takeMetrics() + (StateMetrics.LoadTime -> loadTimeMs)
+    loadTimeMs = 0
+    result.copy(metrics = metrics)
+  }
+
+  private[state] def invalidate(): Unit = working = None
+
+  private[state] def releasePermit(): Unit = permit.release()
+
+  // Maintenance
+
+  override protected def mergeFiles(): Unit = maintain(merges.await())
+
+  override protected def cleanUp(): Unit = maintain(cleaner.clean(committedVersion))
+
+  /** Spark closes a provider whose maintenance throws; nothing here is worth that. */
+  private def maintain(body: => Unit): Unit = try body catch {
+    case NonFatal(e) => logWarning(s"Maintenance of $storeId failed; it is tried again", e)
+  }
+
+  private def considerMerges(handle: StateHandle): Unit = {
+    committedVersion = handle.version
+    merges.consider(handle, mergeable(handle))
+  }
+
+  private def mergeable(handle: StateHandle): Seq[(ColumnFamily, StateFamily)] =
+    handle.families.flatMap(f => Option(families.get(f.family))).map { family =>
+      family -> family.describe(storeId.operatorId, storeId.storeName, handle.maxParallelism)
+    }
+
+  override def close(): Unit = {
+    closed = true
+    if (merges != null) merges.close()
+    if (engine != null) engine.close()
+  }
+
+  override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
+    StateMetrics.all ++ RocksDBEngine.customMetrics
+
+  override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = Nil
+
+  // Spark's state data source
+
+  /** Every handle is a snapshot, so there is nothing to replay: the end version is loaded as it is. */
+  override def replayStateFromSnapshot(
+      snapshotVersion: Long,
+      endVersion: Long,
+      readOnly: Boolean,
+      snapshotId: Option[String],
+      endId: Option[String]): StateStore = {
+    if (snapshotVersion > 0) {
+      snapshotId.foreach(storage.readHandle(snapshotVersion, _))
+    }
+    open(endVersion, endId, readOnly, loadEmpty = false)
+  }
+
+  override def getStateStoreChangeDataReader(
+      startVersion: Long,
+      endVersion: Long,
+      familyName: Option[String],
+      endId: Option[String]): NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
+    val id = endId.getOrElse(throw SparkckptErrors.noCheckpointId(storeId.toString, endVersion))
+    new ChangeFeed(storage, startVersion, endVersion, id,
+      family(familyName.getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME)))
+  }
+}
+
+/** The version whose rows the engine holds, and the families of it that have been filled so far. */
+private final class WorkingState(
+    val version: Long,
+    val id: Option[String],
+    val handle: Option[StateHandle],
+    val filled: mutable.Set[String] = mutable.Set.empty) {
+  def advance(handle: StateHandle): WorkingState =
+    new WorkingState(handle.version, Some(handle.id), Some(handle), filled)
+}
+
+/** Carries the cause past the clean-up that the store has already done. */
+private final class StoreNotOpened(cause: Throwable) extends Exception(cause)

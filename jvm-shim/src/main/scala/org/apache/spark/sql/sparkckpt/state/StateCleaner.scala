@@ -1,0 +1,48 @@
+package org.apache.spark.sql.sparkckpt.state
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.sparkckpt.format.{StateFileName, StateHandle, StateStorage}
+
+/**
+ * Deletes the files of one store that no version Spark can still ask for consists of. Spark keeps the
+ * last `retained` batches; the oldest handle of those names all older files that are still needed,
+ * since every later version descends from it.
+ *
+ * @param adoptionWindow for so many versions a merged file may wait to be named by a handle
+ */
+final class StateCleaner(storage: StateStorage, retained: Int, adoptionWindow: Int) extends Logging {
+
+  /** @param committed a version that Spark has committed */
+  def clean(committed: Long): Unit = {
+    val oldest = committed - retained
+    if (oldest > 0) {
+      val names = storage.list()
+      val handles = names.filter(n => n.isHandle && n.version == oldest)
+      // Without a handle of the oldest version there is no telling what it needs: keep everything.
+      if (handles.nonEmpty) {
+        val needed = handles.flatMap(n => references(storage.readHandle(n.version, n.id))).toSet
+        StateCleaner.deletable(names, needed, oldest, adoptionWindow).foreach { name =>
+          try storage.delete(name.path) catch {
+            case NonFatal(e) => logWarning(s"Deleting ${name.path} failed; it is tried again", e)
+          }
+        }
+      }
+    }
+  }
+
+  private def references(handle: StateHandle): Seq[String] =
+    handle.families.flatMap(_.files.map(_.path))
+}
+
+object StateCleaner {
+  def deletable(
+      names: Seq[StateFileName],
+      needed: Set[String],
+      oldest: Long,
+      adoptionWindow: Int): Seq[StateFileName] = names.filter { name =>
+    val expired = if (name.isMerge) name.version + adoptionWindow < oldest else name.version < oldest
+    expired && !needed.contains(name.path)
+  }
+}

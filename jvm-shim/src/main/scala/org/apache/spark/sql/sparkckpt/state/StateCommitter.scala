@@ -1,0 +1,103 @@
+package org.apache.spark.sql.sparkckpt.state
+
+import java.io.ByteArrayOutputStream
+import java.util.UUID
+
+import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, StateStoreId}
+import org.apache.spark.sql.sparkckpt.OperatorLayout
+import org.apache.spark.sql.sparkckpt.format._
+
+/**
+ * Writes a version of a store: a file for each changed family, then the handle, whose appearance is
+ * the commit. Small change sets go into the handle itself, so that a small batch costs one object.
+ */
+final class StateCommitter(
+    storeId: StateStoreId, storage: StateStorage, options: StateFileOptions, inlineThreshold: Long) {
+
+  def commit(
+      store: KeyGroupStateStore,
+      layout: OperatorLayout,
+      changes: Option[ChangeSet],
+      removedFamilies: Set[String],
+      merged: Seq[MergedFile]): CommitResult = {
+    val start = System.nanoTime()
+    val version = store.version + 1
+    val id = UUID.randomUUID().toString
+    val inlined = new ByteArrayOutputStream()
+    val written = changes.toSeq.flatMap { set =>
+      set.families.map(f => f -> write(set, f, layout, version, id, inlined)).toSeq
+    }
+    val carried = store.base.map(_.families).getOrElse(Nil)
+      .filterNot(f => removedFamilies.contains(f.family))
+    val handle = StateHandle(
+      storeId.operatorId, layout.operatorName, storeId.storeName, storeId.partitionId, version, id,
+      store.checkpointId, layout.keyed, layout.parallelism, layout.maxParallelism,
+      layout.rangeOf(storeId.partitionId).first, layout.rangeOf(storeId.partitionId).last,
+      changes.map(_.changedRows).getOrElse(0L), changes.map(_.changeDigest).getOrElse("0" * 16),
+      StateCommitter.append(StateCommitter.adopt(carried, merged), written))
+    val handleBytes = storage.writeHandle(handle, inlined.toByteArray)
+    val deltaBytes = written.map(_._2.length).sum
+    val ownFiles = written.count(!_._2.path.endsWith(".handle"))
+    CommitResult(handle, Map[StateStoreCustomMetric, Long](
+      StateMetrics.DeltaBytes -> deltaBytes,
+      StateMetrics.HandleBytes -> (handleBytes - inlined.size),
+      StateMetrics.ChangedRows -> handle.changedRows,
+      StateMetrics.FilesWritten -> (1 + ownFiles),
+      StateMetrics.StateFiles -> handle.families.map(_.files.length).sum,
+      StateMetrics.SpilledBytes -> changes.map(_.spilledBytes).getOrElse(0L),
+      StateMetrics.WriteTime -> (System.nanoTime() - start) / 1000000,
+      StateMetrics.KeyGroupSpan -> (handle.lastKeyGroup - handle.firstKeyGroup + 1)))
+  }
+
+  private def write(
+      set: ChangeSet,
+      family: ColumnFamily,
+      layout: OperatorLayout,
+      version: Long,
+      id: String,
+      inlined: ByteArrayOutputStream): StateFileRef = {
+    val path = storage.deltaPath(version, id, family.name)
+    val out = new StateStorage.SpillingOutput(
+      inlineThreshold - inlined.size, () => storage.create(path))
+    val summary = try {
+      val writer = new StateFileWriter(
+        out, family.describe(storeId.operatorId, storeId.storeName, layout.maxParallelism), options)
+      try {
+        set.write(family, writer)
+        writer.finish()
+      } finally writer.close()
+    } catch {
+      case e: Throwable => out.cancel(); throw e
+    }
+    out.close()
+    val (where, offset) = out.buffered match {
+      case Some(bytes) =>
+        val at = StateHandle.HeaderLength + inlined.size
+        inlined.write(bytes)
+        (storage.handlePath(version, id), at.toLong)
+      case None => (path, 0L)
+    }
+    StateFileRef(where, offset, summary.length, summary.tailLength, summary.tailCrc32, summary.rows,
+      summary.firstKeyGroup, summary.lastKeyGroup, version, version, level = 0, base = false)
+  }
+}
+
+/** The pure part: how a commit's file lists come from those of the version before. */
+object StateCommitter {
+  def adopt(families: Seq[FamilyFiles], merged: Seq[MergedFile]): Seq[FamilyFiles] =
+    families.map { f =>
+      merged.find(_.family == f.family).flatMap(_.replaceIn(f.files))
+        .map(files => f.copy(files = files)).getOrElse(f)
+    }
+
+  def append(
+      families: Seq[FamilyFiles], written: Seq[(ColumnFamily, StateFileRef)]): Seq[FamilyFiles] = {
+    val extended = families.map { f =>
+      f.copy(files = f.files ++ written.collect { case (w, file) if w.name == f.family => file })
+    }
+    val known = families.map(_.family).toSet
+    extended ++ written.collect {
+      case (w, file) if !known.contains(w.name) => FamilyFiles(w.name, w.multiValued, Seq(file))
+    }
+  }
+}

@@ -1,0 +1,33 @@
+package org.apache.spark.sql.sparkckpt.state
+
+import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreCustomMetric, StateStoreInstanceMetric}
+
+/**
+ * The working state of one store on an executor: what operators read and write during a batch. It
+ * knows no files and no versions of Spark's. The provider decides what the working state stands for,
+ * fills it from state files, and is the only caller; it never has two stores open at once.
+ *
+ * A store that is committed leaves its changes in the working state. One that is aborted leaves the
+ * working state undefined: the provider then opens it empty and fills it again.
+ */
+trait StateEngine {
+  /** Opens the working state as the last commit or release left it, or empty. */
+  def open(empty: Boolean, readOnly: Boolean): StateStore
+
+  /** Turns a store opened for reading into one for writing, without losing its place. */
+  def upgrade(store: StateStore): StateStore
+
+  /** Keeps the store's changes as the working state. */
+  def commit(store: StateStore): Unit
+
+  /** Called from Spark's maintenance threads. */
+  def doMaintenance(): Unit
+
+  def close(): Unit
+}
+
+/** The metrics of an engine; Spark asks for them before there is one. */
+trait StateEngineMetrics {
+  def customMetrics: Seq[StateStoreCustomMetric]
+  def instanceMetrics: Seq[StateStoreInstanceMetric]
+}

@@ -1,0 +1,136 @@
+package org.apache.spark.sql.sparkckpt
+
+import java.util.UUID
+
+import scala.jdk.CollectionConverters._
+
+import org.json4s._
+import org.json4s.jackson.{JsonMethods, Serialization}
+
+import org.apache.spark.api.java.JavaSparkContext
+import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.sparkckpt.state.KeyGroupStateStoreProvider
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+/**
+ * Drives one provider from Python, a version at a time, inside real tasks of a local Spark. It has
+ * three column families: "single", "multi" (a list per key) and "ordered" (scanned by range).
+ */
+class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.Map[String, String]) {
+  import ProviderHarness._
+
+  private val operatorId = 0L
+  private var provider: KeyGroupStateStoreProvider = _
+
+  def restart(): Unit = {
+    close()
+    val sqlConf = new SQLConf
+    confs.asScala.foreach { case (k, v) => sqlConf.setConfString(k, v) }
+    sqlConf.setConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION, 2)
+    val layout = OperatorLayout("transformWithStateExec", 1, 128, keyed = true, None)
+    sqlConf.setConfString(OperatorLayout.confKey(operatorId), layout.json)
+    val hadoopConf = sc.sc.hadoopConfiguration
+    hadoopConf.set(StreamExecution.RUN_ID_KEY, UUID.randomUUID().toString)
+    provider = new KeyGroupStateStoreProvider
+    provider.init(StateStoreId(directory, operatorId, 0), keySchema, valueSchema,
+      NoPrefixKeyStateEncoderSpec(keySchema), useColumnFamilies = true, new StateStoreConf(sqlConf),
+      hadoopConf, false, None)
+  }
+
+  def close(): Unit = if (provider != null) {
+    provider.close()
+    provider = null
+  }
+
+  def maintain(): Unit = provider.doMaintenance()
+
+  /**
+   * Opens (version, id), applies `operations` (JSON arrays [name, family, key, values...]) and ends
+   * with "commit" or "abort". Returns the new checkpoint id, or null.
+   */
+  def run(version: Long, id: String, upgrade: Boolean, operations: String, end: String): String =
+    inTask { () =>
+      val store = if (upgrade) {
+        val read = provider.getReadStore(version, Option(id)).asInstanceOf[StateStore]
+        register(read)
+        provider.upgradeReadStoreToWriteStore(read, version, Option(id), false)
+      } else {
+        provider.getStore(version, Option(id), false, false)
+      }
+      register(store)
+      JsonMethods.parse(operations).asInstanceOf[JArray].arr.foreach(apply(store, _))
+      if (end == "commit") {
+        store.commit()
+        store.getStateStoreCheckpointInfo().stateStoreCkptId.get
+      } else {
+        store.abort()
+        null
+      }
+    }
+
+  /** All rows of a version: JSON object family -> array of [key, values...]. */
+  def dump(version: Long, id: String): String = inTask { () =>
+    val store = provider.getReadStore(version, Option(id)).asInstanceOf[StateStore]
+    register(store)
+    val rows = Map(
+      "single" -> store.iterator("single").map(p => Seq[Any](p.key.getLong(0), text(p.value))).toSeq,
+      "multi" -> store.iteratorWithMultiValues("multi").map(_.key.getLong(0)).toSeq.distinct.map { k =>
+        Seq[Any](k) ++ store.valuesIterator(key(k), "multi").map(text)
+      },
+      "ordered" -> store.iterator("ordered").map(p => Seq[Any](p.key.getLong(0), text(p.value))).toSeq)
+    store.release()
+    Serialization.write(rows)(DefaultFormats)
+  }
+
+  private def register(store: StateStore): Unit = {
+    store.createColFamilyIfAbsent(
+      "single", keySchema, valueSchema, NoPrefixKeyStateEncoderSpec(keySchema), false, false)
+    store.createColFamilyIfAbsent(
+      "multi", keySchema, valueSchema, NoPrefixKeyStateEncoderSpec(keySchema), true, false)
+    store.createColFamilyIfAbsent("ordered", keySchema, valueSchema,
+      RangeKeyScanStateEncoderSpec(keySchema, Seq(0)), false, false)
+  }
+
+  private def apply(store: StateStore, operation: JValue): Unit = {
+    val JArray(JString(name) :: JString(family) :: JInt(k) :: rest) = operation: @unchecked
+    val row = key(k.toLong)
+    def values = rest.collect { case JString(v) => value(v) }.toArray
+    name match {
+      case "put" => store.put(row, values.head, family)
+      case "putList" => store.putList(row, values, family)
+      case "merge" => store.merge(row, values.head, family)
+      case "mergeList" => store.mergeList(row, values, family)
+      case "remove" => store.remove(row, family)
+      case "deleteRange" =>
+        val JInt(end) = rest.head: @unchecked
+        store.deleteRange(row, key(end.toLong), family)
+    }
+  }
+
+  /** In a real task, so that task memory and task listeners are the real ones. */
+  private def inTask(body: () => String): String = ProviderHarness.lock.synchronized {
+    ProviderHarness.body = body
+    sc.sc.runJob(sc.sc.parallelize(Seq(0), 1), (_: Iterator[Int]) => ProviderHarness.body()).head
+  }
+}
+
+object ProviderHarness {
+  val keySchema: StructType = new StructType().add("k", LongType)
+  val valueSchema: StructType = new StructType().add("v", StringType)
+
+  /** A task is deserialized, also in local mode; what it runs is handed over here. */
+  @volatile private var body: () => String = _
+  private val lock = new Object
+
+  private lazy val toKey = UnsafeProjection.create(keySchema)
+  private lazy val toValue = UnsafeProjection.create(valueSchema)
+
+  private def key(k: Long): UnsafeRow = toKey(new GenericInternalRow(Array[Any](k))).copy()
+  private def value(v: String): UnsafeRow =
+    toValue(new GenericInternalRow(Array[Any](UTF8String.fromString(v)))).copy()
+  private def text(row: UnsafeRow): String = row.getUTF8String(0).toString
+}

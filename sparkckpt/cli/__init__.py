@@ -1,0 +1,1 @@
+"""The command line: `console` holds thin commands, `output` prints what they return."""
