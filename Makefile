@@ -53,7 +53,7 @@ lint: setup  ## Check format, style and types (Scala is linted when the jar is c
 	$(BIN)/mypy
 
 bench: setup  ## Run the benchmarks against Spark's own state stores
-	$(BIN)/python -m benchmarks.backend
+	$(BIN)/python -m benchmarks.backend --quick
 
 # Only the jars of these are used, never their Python.
 build/pyspark-%: | $(INSTALLED)

@@ -104,17 +104,18 @@ def _pairs(runs: Sequence[Run], name: str, reference: str) -> list[tuple[Run, Ru
 
 
 def _ratio(metric: Metric, pairs: Sequence[tuple[Run, Run]]) -> Ratio | None:
-    whole = [_divide(metric.of_run(run), metric.of_run(other)) for run, other in pairs]
-    ratios = [ratio for ratio in whole if ratio is not None]
-    if not ratios:
-        return None
+    """None unless every pair has a ratio: leaving out the odd ones would be a choice of results."""
+    ratios = [_divide(metric.of_run(run), metric.of_run(other)) for run, other in pairs]
     spread = list(ratios)
     if metric.of_batches is not None:
         for run, other in pairs:
             pieces = zip(_pieces(run), _pieces(other), strict=True)
-            found = [_divide(metric.of_batches(a), metric.of_batches(b)) for a, b in pieces]
-            spread += [ratio for ratio in found if ratio is not None]
-    return Ratio(median(ratios), min(spread), max(spread))
+            spread += [_divide(metric.of_batches(a), metric.of_batches(b)) for a, b in pieces]
+    known = [ratio for ratio in ratios if ratio is not None]
+    known_spread = [ratio for ratio in spread if ratio is not None]
+    if not known or len(known_spread) < len(spread):
+        return None
+    return Ratio(median(known), min(known_spread), max(known_spread))
 
 
 def _pieces(run: Run) -> list[Sequence[Batch]]:
@@ -126,7 +127,7 @@ def _pieces(run: Run) -> list[Sequence[Batch]]:
 
 def _divide(value: float | None, by: float | None) -> float | None:
     """None where no ratio exists; a net restart time lost in the noise can be below zero."""
-    if value is None or by is None or by <= 0 or value < 0:
+    if value is None or by is None or value < 0 or by <= 0:
         return None
     return value / by
 

@@ -133,7 +133,7 @@ def _cells(comparison: Comparison, names: Sequence[str]) -> list[str]:
 
 def _ratio_table(label: str, runs: Sequence[Run]) -> Table:
     names = [name for name in CONTESTANTS if any(run.contestant == name for run in runs)]
-    table = Table(title=f"{label}: ratios to {CONTESTANTS[REFERENCE].title} [lowest-highest]")
+    table = Table(title=f"{label}: ratios to {CONTESTANTS[REFERENCE].title} \\[lowest-highest]")
     table.add_column("figure")
     for name in names:
         table.add_column(CONTESTANTS[name].title, justify="right")

@@ -117,7 +117,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "compression.zstd.level",
         "int",
-        1,
+        3,
         "Level of the zstd codec, 1 (fast) to 22 (small).",
         _integer(1, 22),
     ),
@@ -132,14 +132,14 @@ OPTIONS: tuple[Option, ...] = (
         "merge.maxDeltas",
         "int",
         16,
-        "Deltas a version may consist of before they are merged into a new base.",
-        _integer(1, 1 << 20),
+        "Files of changes that a column family may have before some of them are merged.",
+        _integer(2, 1 << 20),
     ),
     Option(
         "merge.baseRatio",
         "float",
         1.0,
-        "Deltas are merged earlier when together they exceed this multiple of the base's bytes.",
+        "A merge includes the base once the changes weigh this multiple of its bytes.",
         _number(0.0),
     ),
 )

@@ -38,7 +38,7 @@ def write_state_file(
     `offset` is where the bytes will lie if they are inlined in a handle.
     """
     key_groups = rows["kg"].to_numpy()
-    if (key_groups[1:] < key_groups[:-1]).any():
+    if not _ascend(key_groups):
         raise ValueError("the rows of a state file must be in ascending key groups")
     options = pa.ipc.IpcWriteOptions(compression=codec)
     rows = rows.replace_schema_metadata(None).combine_chunks()
@@ -72,6 +72,10 @@ def write_state_file(
         base=base,
     )
     return data, ref
+
+
+def _ascend(key_groups: npt.NDArray[np.uint16]) -> bool:
+    return not bool((key_groups[1:] < key_groups[:-1]).any())
 
 
 def _cuts(key_groups: npt.NDArray[np.uint16], limit: int) -> Iterator[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """Writes tests/unit/data: state of the real backend, and what Spark says is in it.
 
-Run `python -m tests.spark.make_golden` after the format has changed, and commit the result. What the
-rows are is asked of Spark's own state data source, so that the readers are held against something
-that does not share a line with them.
+Run `python -m tests.spark.make_golden` after the format has changed, and commit the result. What
+the rows are is asked of Spark's own state data source, so that the readers are held against
+something that does not share a line with them.
 """
 
 import json

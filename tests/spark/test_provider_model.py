@@ -1,7 +1,7 @@
 """The provider against a plain dictionary, over hundreds of versions.
 
-A seeded random walk commits, aborts, loses attempts whose files stay behind as orphans, goes back to
-older versions, restarts the provider so that state comes from files alone, and lets merges finish at
+A seeded random walk commits, aborts, loses attempts whose files stay behind as orphans, goes back
+to older versions, restarts the provider so that state comes from files alone, lets merges finish at
 random moments, and cleans up. After every step the rows read back must be those of the model.
 """
 
@@ -16,7 +16,7 @@ import pytest
 from py4j.java_collections import MapConverter
 
 PREFIX = "spark.sql.streaming.stateStore.sparkckpt."
-STEPS = int(os.environ.get("SPARKCKPT_MODEL_STEPS", "220"))
+STEPS = int(os.environ.get("SPARKCKPT_MODEL_STEPS", "150"))
 RETAINED = 12
 Model = dict[str, dict[int, list[str]]]
 
@@ -106,6 +106,18 @@ class Walk:
             found = {key: values for key, *values in rows[family]}
             # Spark's multi-value scan does not show a key whose list is empty.
             assert found == {k: v for k, v in expected.items() if v}, (family, version)
+
+
+def test_spilled_changes_match_the_model(spark: Any, tmp_path: Path) -> None:
+    walk = Walk(spark, tmp_path, seed=14, confs={})
+    walk.harness.spillEvery(7)
+    try:
+        for _ in range(25):
+            walk.step()
+            walk.check()
+    finally:
+        walk.harness.spillEvery((1 << 31) - 1)
+        walk.harness.close()
 
 
 @pytest.mark.parametrize("inline", ["0", "20k"])

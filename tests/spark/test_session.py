@@ -82,7 +82,7 @@ def test_the_jvm_side_knows_the_same_options_with_the_same_defaults(spark: Spark
     options = [
         getattr(declared, method.getName())()
         for method in declared.getClass().getMethods()
-        if method.getReturnType().getSimpleName() == "Option_" and not method.getParameterCount()
+        if method.getReturnType().getSimpleName() == "ConfOption" and not method.getParameterCount()
     ]
     assert {option.key(): option.default() for option in options} == {
         option.key: option.default for option in OPTIONS

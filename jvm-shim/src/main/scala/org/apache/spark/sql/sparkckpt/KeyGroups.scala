@@ -18,13 +18,6 @@ object KeyGroups {
   /** kg * N must fit an Int in [[partitionOf]], and a key group must fit the file's uint16. */
   val MaxMaxParallelism: Int = 32768
 
-  def parseMaxParallelism(text: String): Int = {
-    val maxParallelism = text.trim.toInt
-    require(1 <= maxParallelism && maxParallelism <= MaxMaxParallelism,
-      s"it must lie between 1 and $MaxMaxParallelism")
-    maxParallelism
-  }
-
   def keyGroupOf(hash: Int, maxParallelism: Int): Int = Math.floorMod(hash, maxParallelism)
 
   def partitionOf(keyGroup: Int, parallelism: Int, maxParallelism: Int): Int =

@@ -64,9 +64,6 @@ object SparkckptErrors {
       s"Another task still uses the store $store after ${millis / 1000} s. It is probably a task " +
         "attempt that is being killed; the retry of this task will succeed once it has ended.")
 
-  def unknownEngine(name: String): SparkckptException =
-    invalidConf(SparkckptConf.Engine.key, name, "the engine known to this release is rocksdb")
-
   def contradictingConf(key: String, value: String, needed: String): SparkckptException =
     new SparkckptException("SPARKCKPT_CONTRADICTING_CONF",
       s"$key is set to '$value', but sparkckpt needs '$needed' and sets it itself. Remove the " +

@@ -48,6 +48,9 @@ object SparkckptPlugin {
   private val Provider = "spark.sql.streaming.stateStore.providerClass"
   private val FormatVersion = "spark.sql.streaming.stateStore.checkpointFormatVersion"
   private val Extensions = "spark.sql.extensions"
+  private val SnapshotLagReport =
+    "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag"
+  private val SnapshotLagForce = "spark.sql.streaming.stateStore.forceSnapshotUploadOnLag"
   private val RepartitionCheck = "spark.sql.streaming.checkUnfinishedRepartitionOnRestart"
 
   def requireSparkMinor(version: String): Unit = {
@@ -58,13 +61,18 @@ object SparkckptPlugin {
   }
 
   def configure(conf: SparkConf): Unit = {
-    SparkckptConf.MaxParallelism.from(conf.getOption)
+    SparkckptConf.validateAll(conf.getOption)
     require(conf, Provider, SparkckptConf.ProviderClass)
     require(conf, FormatVersion, "2")
     appendExtensions(conf)
     // An offset log whose partition count changes at the latest, uncommitted batch is to Spark an
     // unfinished repartitioning of its own; here it is a rescaled checkpoint.
     conf.setIfMissing(RepartitionCheck, "false")
+    // Spark warns of stores that upload no snapshots; here there is nothing to upload. It refuses to
+    // force uploads, as is its default, without watching for them.
+    if (!conf.contains(SnapshotLagReport) && !conf.contains(SnapshotLagForce)) {
+      conf.set(SnapshotLagReport, "false").set(SnapshotLagForce, "false")
+    }
   }
 
   private def require(conf: SparkConf, key: String, needed: String): Unit = {

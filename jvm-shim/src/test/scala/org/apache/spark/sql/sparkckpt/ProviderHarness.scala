@@ -7,7 +7,9 @@ import scala.jdk.CollectionConverters._
 import org.json4s._
 import org.json4s.jackson.{JsonMethods, Serialization}
 
+import org.apache.spark.SparkEnv
 import org.apache.spark.api.java.JavaSparkContext
+import org.apache.spark.internal.config.SHUFFLE_SPILL_NUM_ELEMENTS_FORCE_SPILL_THRESHOLD
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
@@ -45,6 +47,10 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
     provider.close()
     provider = null
   }
+
+  /** Change sets are spilled to disk every few rows, as when a task is short of memory. */
+  def spillEvery(rows: Int): Unit =
+    SparkEnv.get.conf.set(SHUFFLE_SPILL_NUM_ELEMENTS_FORCE_SPILL_THRESHOLD, rows)
 
   def maintain(): Unit = provider.doMaintenance()
 

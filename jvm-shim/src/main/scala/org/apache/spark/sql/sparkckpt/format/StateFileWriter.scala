@@ -18,7 +18,6 @@ import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
 
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeRow}
 import org.apache.spark.sql.execution.arrow.ArrowWriter
-import org.apache.spark.sql.sparkckpt.SparkckptErrors
 import org.apache.spark.sql.util.ArrowUtils
 
 /** How rows are cut into record batches and compressed. */
@@ -26,9 +25,7 @@ case class StateFileOptions(codec: String, zstdLevel: Int, recordBatchRows: Int)
   val compression: CompressionUtil.CodecType = codec match {
     case "zstd" => CompressionUtil.CodecType.ZSTD
     case "lz4" => CompressionUtil.CodecType.LZ4_FRAME
-    case "none" => CompressionUtil.CodecType.NO_COMPRESSION
-    case other => throw SparkckptErrors.invalidConf(
-      org.apache.spark.sql.sparkckpt.SparkckptConf.Codec.key, other, "it is none of zstd, lz4, none")
+    case _ => CompressionUtil.CodecType.NO_COMPRESSION
   }
 }
 

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.sparkckpt.state
 
 import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.internal.config.SHUFFLE_SPILL_NUM_ELEMENTS_FORCE_SPILL_THRESHOLD
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.sparkckpt.SparkckptErrors
 import org.apache.spark.sql.sparkckpt.format.{ChangeCursor, StateOp}
@@ -25,7 +26,8 @@ final class ChangeBuffer(numFields: Int) {
     UnsafeExternalSorter.create(
       context.taskMemoryManager(), env.blockManager, env.serializerManager, context,
       () => PrefixesDiffer,
-      PrefixComparators.LONG, InitialSize, PageBytes, Int.MaxValue, Long.MaxValue,
+      PrefixComparators.LONG, InitialSize, PageBytes,
+      env.conf.get(SHUFFLE_SPILL_NUM_ELEMENTS_FORCE_SPILL_THRESHOLD), Long.MaxValue,
       SpillMergeFactor, true)
   }
   private var sequence = 0L

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.sparkckpt.state
 
-import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec
+import org.apache.spark.sql.execution.streaming.state.{KeyStateEncoderSpec, StateStore}
 import org.apache.spark.sql.sparkckpt.OperatorLayout
 import org.apache.spark.sql.sparkckpt.format.StateFamily
 import org.apache.spark.sql.types.StructType
@@ -11,15 +11,21 @@ import org.apache.spark.sql.types.StructType
  */
 final class ColumnFamily(
     val name: String,
+    registeredKeySchema: StructType,
     keySpec: KeyStateEncoderSpec,
     val valueSchema: StructType,
-    val multiValued: Boolean) {
+    val multiValued: Boolean,
+    isInternal: Boolean) {
 
   val keySchema: StructType = keySpec.keySchema
   val isMapState: Boolean = KeyGroupExtractor.isMapKey(keySpec)
 
-  def hasSchemas(spec: KeyStateEncoderSpec, value: StructType, multi: Boolean): Boolean =
-    spec == keySpec && value == valueSchema && multi == multiValued
+  def isSameAs(other: ColumnFamily): Boolean = other.key == key
+
+  private def key = (name, keySpec, valueSchema, multiValued)
+
+  def createIn(store: StateStore): Unit = store.createColFamilyIfAbsent(
+    name, registeredKeySchema, valueSchema, keySpec, multiValued, isInternal)
 
   def extractor(
       layout: OperatorLayout, storeName: String, isMapState: String => Boolean): KeyGroupExtractor =

@@ -80,9 +80,8 @@ final class KeyGroupStateStore(
       keySpec: KeyStateEncoderSpec,
       multiValued: Boolean,
       isInternal: Boolean): Unit = {
-    engineStore.createColFamilyIfAbsent(
-      name, keySchema, valueSchema, keySpec, multiValued, isInternal)
-    provider.register(this, name, keySpec, valueSchema, multiValued)
+    provider.register(this,
+      new ColumnFamily(name, keySchema, keySpec, valueSchema, multiValued, isInternal))
   }
 
   override def removeColFamilyIfExists(name: String): Boolean = {

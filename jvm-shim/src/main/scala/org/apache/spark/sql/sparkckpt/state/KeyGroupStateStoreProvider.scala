@@ -3,6 +3,7 @@ package org.apache.spark.sql.sparkckpt.state
 import java.util.concurrent.{ConcurrentHashMap, Semaphore, TimeUnit}
 
 import scala.collection.mutable
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
@@ -66,14 +67,11 @@ class KeyGroupStateStoreProvider
     layout = conf.sqlConfs.get(OperatorLayout.confKey(stateStoreId.operatorId))
       .map(OperatorLayout.fromJson)
     storage = new StateStorage(stateStoreId, hadoopConf)
-    def option[T](o: SparkckptConf.Option_[T]): T = o.from(conf.sqlConfs.get)
+    def option[T](o: SparkckptConf.ConfOption[T]): T = o.from(conf.sqlConfs.get)
     val fileOptions = StateFileOptions(option(SparkckptConf.Codec), option(SparkckptConf.ZstdLevel),
       option(SparkckptConf.RecordBatchRows))
-    engine = option(SparkckptConf.Engine) match {
-      case "rocksdb" => new RocksDBEngine(stateStoreId, keySchema, valueSchema, keySpec,
-        useColumnFamilies, conf, hadoopConf, multiValued, schemaProvider)
-      case other => throw SparkckptErrors.unknownEngine(other)
-    }
+    engine = new RocksDBEngine(stateStoreId, keySchema, valueSchema, keySpec, useColumnFamilies, conf,
+      hadoopConf, multiValued, schemaProvider)
     commits = new StateCommitter(
       stateStoreId, storage, fileOptions, option(SparkckptConf.InlineThreshold))
     val adoptionWindow = math.max(2, conf.minVersionsToRetain / 2)
@@ -83,7 +81,8 @@ class KeyGroupStateStoreProvider
       new StateMerger(storage, fileOptions, ownRange, () => closed), storage, adoptionWindow)
     cleaner = new StateCleaner(storage, conf.minVersionsToRetain, adoptionWindow)
     families.put(StateStore.DEFAULT_COL_FAMILY_NAME,
-      new ColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, keySpec, valueSchema, multiValued))
+      new ColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, keySchema, keySpec, valueSchema,
+        multiValued, isInternal = false))
   }
 
   override def stateStoreId: StateStoreId = storeId
@@ -147,6 +146,8 @@ class KeyGroupStateStoreProvider
       try {
         if (reusable.isEmpty) working = Some(new WorkingState(version, id, handle))
         fill(store, family(StateStore.DEFAULT_COL_FAMILY_NAME))
+        // Spark's state reader registers its family once, and may then reopen the store.
+        if (readOnly && reusable.isEmpty) registered.foreach(register(store, _))
         if (!readOnly) handle.foreach(considerMerges)
         store
       } catch {
@@ -180,19 +181,20 @@ class KeyGroupStateStoreProvider
 
   // Column families
 
-  private[state] def register(
-      store: KeyGroupStateStore,
-      name: String,
-      keySpec: KeyStateEncoderSpec,
-      valueSchema: StructType,
-      multiValued: Boolean): Unit = {
-    val known = families.get(name)
-    if (known == null || !known.hasSchemas(keySpec, valueSchema, multiValued)) {
-      families.put(name, new ColumnFamily(name, keySpec, valueSchema, multiValued))
-      extractors.remove(name)
+  /** An operator registers its families every time it opens a store. */
+  private[state] def register(store: KeyGroupStateStore, family: ColumnFamily): Unit = {
+    val known = families.get(family.name)
+    val current = if (known != null && known.isSameAs(family)) known else {
+      families.put(family.name, family)
+      extractors.remove(family.name)
+      family
     }
-    fill(store, family(name))
+    current.createIn(store.engineStore)
+    fill(store, current)
   }
+
+  private def registered: Seq[ColumnFamily] =
+    families.values.asScala.filter(_.name != StateStore.DEFAULT_COL_FAMILY_NAME).toSeq
 
   private[state] def family(name: String): ColumnFamily = {
     val family = families.get(name)
