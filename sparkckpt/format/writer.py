@@ -41,7 +41,7 @@ def write_state_file(
     if not _ascend(key_groups):
         raise ValueError("the rows of a state file must be in ascending key groups")
     options = pa.ipc.IpcWriteOptions(compression=codec)
-    rows = rows.replace_schema_metadata(None).combine_chunks()
+    rows = rows.cast(_schema_of(rows)).combine_chunks()
     cuts = list(_cuts(key_groups, record_batch_rows))
     plain, spans = _lay_out(rows, cuts, options, {})
     batches = tuple(
@@ -72,6 +72,12 @@ def write_state_file(
         base=base,
     )
     return data, ref
+
+
+def _schema_of(rows: pa.Table) -> pa.Schema:
+    key_group = pa.field("kg", pa.uint16(), nullable=False)
+    op = pa.field("op", pa.int8(), nullable=False)
+    return pa.schema([key_group, op, rows.schema.field("key"), rows.schema.field("value")])
 
 
 def _ascend(key_groups: npt.NDArray[np.uint16]) -> bool:

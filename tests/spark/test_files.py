@@ -1,7 +1,9 @@
 """What a query leaves on disk: any Arrow reader and this package's own see exactly its state."""
 
 import json
+import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -11,8 +13,10 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from sparkckpt.format import StateFile, read_state
+from sparkckpt.format import StateFile, load_handle, read_state
 from sparkckpt.keygroups import KeyGroupRange, range_of
+from sparkckpt.storage import Storage
+from tests.spark.test_provider_model import PREFIX, Walk
 from tests.spark.totals import NO_INLINING, PARALLELISM, RunningTotals, Totals, totals_after
 
 BATCHES = 7
@@ -149,3 +153,34 @@ def test_the_range_of_a_handle_covers_its_files(totals: RunningTotals) -> None:
         assert handle.key_groups.clip_to(ref.key_groups) == ref.key_groups
     whole = KeyGroupRange(0, 32767)
     assert all(handle.keyed and whole.overlaps(handle.key_groups) for handle in totals.handles())
+
+
+@pytest.mark.parametrize("inline", ["0", "20k"])
+def test_lists_and_deletes_are_those_of_the_model(
+    spark: SparkSession, tmp_path: Path, inline: str
+) -> None:
+    """Puts, deletes, appends and empty lists, merged or not, over a random walk of versions."""
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    confs = {"inlineThreshold": inline, "merge.maxDeltas": "3", "recordBatchRows": "8"}
+    walk = Walk(spark, tmp_path, seed, {PREFIX + name: value for name, value in confs.items()})
+    for _ in range(25):
+        walk.step()
+    walk.harness.close()
+    for version, checkpoint_id, model in walk.history:
+        if checkpoint_id is None:
+            continue
+        handle = load_handle(Storage.at(tmp_path), 0, 0, version, checkpoint_id)
+        for family in handle.families:
+            state = read_state(Storage.at(tmp_path), handle, family.family)
+            assert lists_in(state) == model[family.family]
+        without_files = model.keys() - {family.family for family in handle.families}
+        assert not any(model[family] for family in without_files)
+
+
+def lists_in(state: pa.Table) -> dict[int, list[str]]:
+    lists: dict[int, list[str]] = {}
+    for row in state.to_pylist():
+        values = lists.setdefault(row["key"]["k"], [])
+        values += [] if row["value"] is None else [row["value"]["v"]]
+    return lists

@@ -291,26 +291,33 @@ def test_state_above_a_join_with_a_static_table(
 
 
 def test_joins_inside_foreach_batch(spark: SparkSession, tmp_path: Path) -> None:
-    """The output of the stream tells its partitioning to the plans a user builds on it."""
+    """The output of the stream tells its partitioning to the plans a user builds on it.
+
+    Only of computed keys: Spark renews the attributes of a source in every batch, and then does not
+    recognise them in the partitioning.
+    """
     found: list[Row] = []
 
     def used(rows: DataFrame) -> DataFrame:
         session = rows.sparkSession
+        names = session.range(KEYS).selectExpr("id + 1 as k", "id as name").repartition(N, "k")
+        kept = rows.persist()
+        assert kept.count() == KEYS
+        twice = kept.alias("a").join(kept.alias("b"), "k").groupBy("k").agg(sf.expr("count(1) n"))
+        both = kept.select("k").union(names.select("k")).groupBy("k").agg(sf.expr("count(1) m"))
         for adaptive in ("true", "false"):
             session.conf.set("spark.sql.adaptive.enabled", adaptive)
-            names = session.range(KEYS).selectExpr("id as k", "id * 7 as name").repartition(N, "k")
-            twice = (
-                rows.alias("a").join(rows.alias("b"), "k").groupBy("k").agg(sf.expr("count(1) n"))
-            )
-            both = rows.select("k").union(names.select("k")).groupBy("k").agg(sf.expr("count(1) m"))
-            joined = rows.join(names, "k").join(twice, "k").join(both, "k", "full_outer")
+            joined = kept.join(names, "k").join(twice, "k").join(both, "k", "full_outer")
             found.extend(joined.collect())
-        return rows
+        kept.unpersist(blocking=True)
+        return rows.join(names, "k")
 
-    run(spark, job_of(summed), tmp_path, seen=used)
+    job = job_of(lambda df: summed(df.selectExpr("k + 1 as k", "v")))
+    output, _ = run(spark, job, tmp_path, seen=used)
+    assert len(output) == KEYS
     assert len(found) == len(BATCHES) * 2 * KEYS
     assert {(row["n"], row["m"]) for row in found} == {(1, 2)}
-    assert all(row["name"] == row["k"] * 7 for row in found)
+    assert all(row["name"] == row["k"] - 1 for row in found + output)
 
 
 UNIONS: dict[str, Transform] = {
@@ -332,29 +339,22 @@ def test_state_above_a_union(spark: SparkSession, tmp_path: Path, name: str) -> 
 # Hazard 2: checkpoints of another provider
 
 
+@pytest.mark.parametrize("provider", [ROCKSDB_PROVIDER, HDFS_PROVIDER])
 def test_a_checkpoint_of_another_provider_is_left_alone(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, provider: str
 ) -> None:
-    rocksdb = {PROVIDER: ROCKSDB_PROVIDER, FORMAT_VERSION: "1"}
-    run(spark, job_of(summed), tmp_path, rocksdb, ALL[:1])
-    actual, query = run(spark, job_of(summed), tmp_path, batches=ALL[1:])
+    """Spark 4.3 takes the format version from the checkpoint, too; before, the session says it."""
+    confs = {FORMAT_VERSION: "1"}
+    run(spark, job_of(summed), tmp_path, {PROVIDER: provider, **confs}, ALL[:1])
+    if spark.version.startswith("4.2."):
+        with pytest.raises(StreamingQueryException, match=f"{FORMAT_VERSION}=1 in the session"):
+            run(spark, job_of(summed), tmp_path)
+    else:
+        confs = {}
+    actual, query = run(spark, job_of(summed), tmp_path, confs)
     assert canonical_rows(actual) == canonical_rows(in_batch(spark, job_of(summed)))
     assert exchanges_of(query) == ["hashpartitioning"]
     assert not (checkpoint_of(tmp_path) / "_sparkckpt").exists()
-
-
-def test_a_checkpoint_of_a_provider_without_format_2(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark 4.3 reads the format version off the checkpoint; before, the session has to say it."""
-    format_1 = {FORMAT_VERSION: "1"}
-    run(spark, job_of(summed), tmp_path, {PROVIDER: HDFS_PROVIDER, **format_1}, ALL[:1])
-    if spark.version.startswith("4.2."):
-        with pytest.raises(StreamingQueryException, match=f"{FORMAT_VERSION}=1 in the session"):
-            run(spark, job_of(summed), tmp_path, batches=ALL[1:])
-        actual, query = run(spark, job_of(summed), tmp_path, format_1, ALL[1:])
-    else:
-        actual, query = run(spark, job_of(summed), tmp_path, batches=ALL[1:])
-    assert canonical_rows(actual) == canonical_rows(in_batch(spark, job_of(summed)))
-    assert exchanges_of(query) == ["hashpartitioning"]
 
 
 def test_format_version_1_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -463,8 +463,7 @@ def test_the_number_of_key_groups_is_pinned(spark: SparkSession, tmp_path: Path)
     assert file.read_text() == pinned, "a lost file is written again"
     assert canonical_rows(actual) == canonical_rows(in_batch(spark, job))
 
-    job.batches[0]["in"], last = job.batches[0]["in"], job.batches[-1]
-    more = Job(job.schemas, [*job.batches, last], job.transform, job.output_mode, job.confs)
+    more = Job(job.schemas, [*job.batches, *job.batches], job.transform, "complete", job.confs)
     _, query = run(spark, more, tmp_path, batches=range(2, 3))
     assert f", {N}, 64)" in plan_of(query), "without the option, the checkpoint decides"
     assert layout_of(query, 0)["maxParallelism"] == 64

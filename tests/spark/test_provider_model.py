@@ -115,6 +115,7 @@ def test_spilled_changes_match_the_model(spark: Any, tmp_path: Path) -> None:
         for _ in range(25):
             walk.step()
             walk.check()
+        assert walk.harness.spilledBytes() > 0
     finally:
         walk.harness.spillEvery((1 << 31) - 1)
         walk.harness.close()

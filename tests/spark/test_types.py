@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from tests.spark.sqltypes import GROUPS, NESTED, SqlType, column_of, typed
+from tests.spark.sqltypes import GROUPS, NESTED, NUMBERS, TEXTS, TIMES, SqlType, column_of, typed
 from tests.spark.streams import Backend, Job, Rows, assert_same_after_restart
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -198,6 +198,53 @@ def test_transform_with_state(spark: SparkSession, backend: Backend, tmp_path: P
 
     job = Job.of(NUMBERED, numbered(4, 8), transform, "update")
     assert_same_after_restart(spark, job, tmp_path, backend)
+
+
+class KeyedState(StatefulProcessor):
+    """Counts the rows of a key."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.count = handle.getValueState("count", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        count = (self.count.get()[0] if self.count.exists() else 0) + len(list(rows))
+        self.count.update((count,))
+        yield Row(k=repr(key), n=count)
+
+    def close(self) -> None:
+        pass
+
+
+def test_keys_of_transform_with_state(
+    spark: SparkSession, backend: Backend, tmp_path: Path
+) -> None:
+    """The key travels to Python and back before the state sees it; its key group must not change."""
+    types = tuple(t for t in (*NUMBERS, *TIMES, *TEXTS) if t.name in PYTHON_KEYS)
+
+    def transform(df: DataFrame) -> DataFrame:
+        grouped = typed(df, types).groupBy(*(column_of(index) for index in range(len(types))))
+        return grouped.transformWithState(KeyedState(), "k string, n long", "Update", "None")
+
+    job = Job.of(NUMBERED, numbered(4, 6), transform, "update")
+    assert_same_after_restart(spark, job, tmp_path, backend)
+
+
+PYTHON_KEYS = {
+    "boolean",
+    "tinyint",
+    "int",
+    "bigint",
+    "float",
+    "double",
+    "decimal(5,2)",
+    "decimal(38,10)",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "day-time interval",
+    "string",
+    "binary",
+}
 
 
 FLAT_STATE = """

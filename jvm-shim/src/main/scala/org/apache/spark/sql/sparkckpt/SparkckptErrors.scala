@@ -94,15 +94,32 @@ object SparkckptErrors {
         "session; a checkpoint begun with version 1 must be continued with the state store provider " +
         "that wrote it.")
 
-  def foreignProviderNeedsFormatVersion(provider: String, key: String): SparkckptException =
+  def foreignProviderNeedsFormat1(provider: String, key: String): SparkckptException =
     new SparkckptException("SPARKCKPT_FOREIGN_PROVIDER_FORMAT",
-      s"This query's state is kept by $provider, which knows no checkpoint format version 2, and " +
-        s"sparkckpt has set $key=2 for the application. Set $key=1 in the session that starts this " +
-        "query, or start it in an application without sparkckpt.")
+      s"The state of this query is kept by $provider in checkpoint format version 1, and sparkckpt " +
+        s"has set $key=2 for the application. Set $key=1 in the session that starts this query, or " +
+        "start it in an application without sparkckpt.")
 
   def unreadableBackendFile(path: String, cause: Throwable): SparkckptException =
     new SparkckptException("SPARKCKPT_UNREADABLE_BACKEND_FILE",
       s"The file $path, which holds the number of key groups of the checkpoint, cannot be read: " +
         s"${cause.getMessage}. If it is damaged, delete it: the next run writes it again with " +
         s"${SparkckptConf.MaxParallelism.key}, and refuses state that was cut otherwise.", cause)
+
+  def unwritableFile(where: String, cause: Throwable): SparkckptException =
+    new SparkckptException("SPARKCKPT_UNWRITABLE_FILE",
+      s"The state file $where cannot be written: ${cause.getMessage}. Nothing of this batch was " +
+        "committed. Check that there is room on its storage and that this user may write there; then " +
+        "restart the query.", cause)
+
+  def foreignHandle(where: String, found: String, wanted: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_FOREIGN_HANDLE",
+      s"The handle $where is not that of the store and version its name says. Its (operator, " +
+        s"partition, store, version, id) are $found instead of $wanted. It was copied or renamed by " +
+        "hand: put the right file back.")
+
+  def incompatibleSchemas(where: String, written: String, wanted: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_INCOMPATIBLE_SCHEMAS",
+      s"The state in $where has the schema $written, and the query now asks for $wanted, which it " +
+        "cannot be read as. Go back to the query as it was, or start it with a new checkpointLocation.")
 }

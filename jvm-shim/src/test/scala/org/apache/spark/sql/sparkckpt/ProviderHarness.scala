@@ -14,7 +14,7 @@ import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProj
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.sparkckpt.state.KeyGroupStateStoreProvider
+import org.apache.spark.sql.sparkckpt.state.{KeyGroupStateStoreProvider, StateMetrics}
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
@@ -27,6 +27,9 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
 
   private val operatorId = 0L
   private var provider: KeyGroupStateStoreProvider = _
+  private var spilled = 0L
+
+  def spilledBytes: Long = spilled
 
   def restart(): Unit = {
     close()
@@ -71,6 +74,7 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
       JsonMethods.parse(operations).asInstanceOf[JArray].arr.foreach(apply(store, _))
       if (end == "commit") {
         store.commit()
+        spilled += store.metrics.customMetrics(StateMetrics.SpilledBytes)
         store.getStateStoreCheckpointInfo().stateStoreCkptId.get
       } else {
         store.abort()

@@ -3,7 +3,8 @@ package org.apache.spark.sql.sparkckpt.format
 import org.apache.arrow.vector.{FieldVector, VarBinaryVector}
 import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType}
 
-import org.apache.spark.sql.catalyst.expressions.{BoundReference, Cast, Expression, Literal, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.sparkckpt.SparkckptErrors
 import org.apache.spark.sql.types._
 import org.apache.spark.sql.util.ArrowUtils
 import org.apache.spark.sql.vectorized.ArrowColumnVector
@@ -57,33 +58,30 @@ object RowColumn {
     case ArrayType(element, _) => ArrayType(arrowNames(element), containsNull = true)
     case MapType(key, value, _) => MapType(arrowNames(key), arrowNames(value))
     case _: StringType => StringType
+    // Arrow has a type for months, but pyarrow and others cannot read it.
+    case _: YearMonthIntervalType => IntegerType
     case other => other
   }
 }
 
 /**
- * Reads one side of the rows of a record batch into UnsafeRows of the schema the store asks for. A
- * file written under another schema (Spark lets a value's schema evolve) is adapted by field name:
- * new fields are null, dropped ones ignored, widened ones cast.
+ * Reads one side of the rows of a record batch into UnsafeRows of the schema the store asks for. Spark
+ * lets a state's schema change in two ways. With the avro encoding fields are matched by name, as
+ * [[SchemaEvolution]] does; otherwise names may differ, but types and positions may not.
  */
-final class RowColumnReader(written: StructType, encoding: String, wanted: StructType) {
+final class RowColumnReader(
+    where: String, written: StructType, encoding: String, wanted: StructType, byName: Boolean) {
   private val typed = encoding == RowColumn.StructEncoding
-  private val sameLayout = written.length == wanted.length &&
-    written.zip(wanted).forall { case (w, r) => DataType.equalsStructurally(w.dataType, r.dataType, true) }
-  private lazy val projection = UnsafeProjection.create(readExpressions)
+  private val unchanged =
+    if (byName) DataType.equalsIgnoreNullability(written, wanted)
+    else DataType.equalsStructurally(written, wanted, ignoreNullability = true)
+  if (!unchanged && !byName) {
+    throw SparkckptErrors.incompatibleSchemas(where, written.catalogString, wanted.catalogString)
+  }
+  private lazy val projection = UnsafeProjection.create(
+    if (unchanged) wanted.zipWithIndex.map { case (f, i) => BoundReference(i, f.dataType, true) }
+    else new SchemaEvolution(where).fields(written, wanted))
   private val raw = new UnsafeRow(written.length)
-
-  private def readExpressions: Seq[Expression] =
-    if (sameLayout) wanted.zipWithIndex.map { case (f, i) => BoundReference(i, f.dataType, true) }
-    else wanted.map { f =>
-      written.getFieldIndex(f.name) match {
-        case None => Literal.create(null, f.dataType)
-        case Some(i) =>
-          val field = BoundReference(i, written(i).dataType, nullable = true)
-          if (DataType.equalsStructurally(written(i).dataType, f.dataType, true)) field
-          else Cast(field, f.dataType)
-      }
-    }
 
   private var vector: FieldVector = _
   private var column: ArrowColumnVector = _
@@ -100,7 +98,7 @@ final class RowColumnReader(written: StructType, encoding: String, wanted: Struc
     else {
       val bytes = vector.asInstanceOf[VarBinaryVector].get(index)
       raw.pointTo(bytes, bytes.length)
-      if (sameLayout) raw else projection(raw)
+      if (unchanged) raw else projection(raw)
     }
   }
 }

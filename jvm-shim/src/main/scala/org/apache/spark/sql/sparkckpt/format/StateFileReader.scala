@@ -33,14 +33,16 @@ final class StateFileReader(
     ref: StateFileRef,
     range: KeyGroupRange,
     keySchema: StructType,
-    valueSchema: StructType) extends ChangeCursor with AutoCloseable {
+    valueSchema: StructType,
+    fieldsByName: Boolean) extends ChangeCursor with AutoCloseable {
 
   private val footer = readFooter()
   private val metadata = StateFileMetadata.parse(
     key => Option(footer.getMetaData.get(key)), where)
-  private val keys = new RowColumnReader(metadata.keySchema, metadata.keyEncoding, keySchema)
-  private val values =
-    new RowColumnReader(metadata.valueSchema, metadata.valueEncoding, valueSchema)
+  private val keys = new RowColumnReader(
+    where, metadata.keySchema, metadata.keyEncoding, keySchema, fieldsByName)
+  private val values = new RowColumnReader(
+    where, metadata.valueSchema, metadata.valueEncoding, valueSchema, fieldsByName)
   private val allocator =
     ArrowUtils.rootAllocator.newChildAllocator("sparkckpt state file reader", 0, Long.MaxValue)
   private val root = VectorSchemaRoot.create(footer.getSchema, allocator)
@@ -87,7 +89,7 @@ final class StateFileReader(
         new ReadChannel(Channels.newChannel(new ByteArrayInputStream(bytes))), allocator)
       try loader.load(message) finally message.close()
     } catch {
-      case NonFatal(e) => throw SparkckptErrors.corruptFile(where, e.getMessage, e)
+      case NonFatal(e) => throw SparkckptErrors.corruptFile(where, e.toString, e)
     }
     rowCount = root.getRowCount
     keys.reset(root.getVector(2))
@@ -103,7 +105,7 @@ final class StateFileReader(
       val flat = ByteBuffer.wrap(tail.slice(magicAt - 4 - length, magicAt - 4))
       new ArrowFooter(Footer.getRootAsFooter(flat))
     } catch {
-      case NonFatal(e) => throw SparkckptErrors.corruptFile(where, e.getMessage, e)
+      case NonFatal(e) => throw SparkckptErrors.corruptFile(where, e.toString, e)
     }
   }
 

@@ -89,6 +89,7 @@ object StateHandle {
     val buffer = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
     if (!startsWith(bytes, 0, Magic)) corrupt("it does not begin as a handle does")
     val version = buffer.getInt(Magic.length)
+    if (version < 1) corrupt(s"its format version is $version")
     if (version > FormatVersion) {
       throw SparkckptErrors.newerFormat("handle", where, version, FormatVersion)
     }
@@ -100,13 +101,13 @@ object StateHandle {
     if (crcOf(description).toInt != buffer.getInt(trailer + 4)) {
       corrupt("the checksum of its description does not match")
     }
+    val size = Zstd.getFrameContentSize(description)
+    if (size < 0 || size > MaxDescriptionBytes) corrupt(s"its description would have $size bytes")
     try {
-      val size = Zstd.getFrameContentSize(description)
-      if (size < 0 || size > MaxDescriptionBytes) corrupt(s"its description would have $size bytes")
       val json = Zstd.decompress(description, size.toInt)
       Serialization.read[StateHandle](new String(json, StandardCharsets.UTF_8))
     } catch {
-      case NonFatal(e) => corrupt(s"its description cannot be read: ${e.getMessage}", e)
+      case NonFatal(e) => corrupt(s"its description cannot be read: $e", e)
     }
   }
 

@@ -1,9 +1,10 @@
 package org.apache.spark.sql.sparkckpt.format
 
 import java.io.{IOException, OutputStream}
+import java.nio.charset.StandardCharsets.UTF_8
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FSDataInputStream, Path}
+import org.apache.hadoop.fs.{FSDataInputStream, FSError, Path}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
@@ -15,8 +16,11 @@ import org.apache.spark.sql.types.StructType
  * Where the files of one store lie and how they are named. Everything goes through Spark's
  * CheckpointFileManager, so any storage Spark can checkpoint to will do, and every file appears whole
  * or not at all.
+ *
+ * @param fieldsByName how fields of older files are matched with those the store asks for
  */
-final class StateStorage(storeId: StateStoreId, hadoopConf: Configuration) {
+final class StateStorage(
+    storeId: StateStoreId, hadoopConf: Configuration, fieldsByName: Boolean) {
   private val root = new Path(storeId.checkpointRootLocation)
   val directory: Path = storeId.storeCheckpointLocation()
   private val relativeDirectory = {
@@ -48,8 +52,12 @@ final class StateStorage(storeId: StateStoreId, hadoopConf: Configuration) {
   def resolve(path: String): Path =
     if (path.startsWith("/") || path.contains("://")) new Path(path) else new Path(root, path)
 
-  def create(path: String): CancellableFSDataOutputStream =
-    files.createAtomic(resolve(path), overwriteIfPossible = false)
+  def create(path: String): StateOutput = {
+    val target = resolve(path)
+    new StateOutput(target, StateOutput.named(target) {
+      files.createAtomic(target, overwriteIfPossible = false)
+    })
+  }
 
   def writeHandle(handle: StateHandle, inlined: Array[Byte]): Int = {
     val bytes = StateHandle.serialize(handle, inlined)
@@ -83,7 +91,8 @@ final class StateStorage(storeId: StateStoreId, hadoopConf: Configuration) {
     val in: FSDataInputStream = try reader.open(path) catch {
       case e: IOException => throw SparkckptErrors.unreadableFile(path.toString, e)
     }
-    try new StateFileReader(in, path.toString, ref, range, keySchema, valueSchema) catch {
+    try new StateFileReader(
+      in, path.toString, ref, range, keySchema, valueSchema, fieldsByName) catch {
       case e: Throwable => in.close(); throw e
     }
   }
@@ -94,6 +103,26 @@ final class StateStorage(storeId: StateStoreId, hadoopConf: Configuration) {
   def list(): Seq[StateFileName] =
     files.list(directory).toSeq.filter(_.isFile).map(_.getPath.getName)
       .flatMap(name => StateFileName.parse(s"$relativeDirectory/$name"))
+}
+
+/**
+ * A file that appears whole on [[close]] or, cancelled, not at all. Failures name the file: the error
+ * of a full local disk is an FSError, which says nothing and which Spark takes for a fatal one.
+ */
+final class StateOutput(path: Path, stream: CancellableFSDataOutputStream) extends OutputStream {
+  import StateOutput.named
+
+  override def write(b: Int): Unit = named(path)(stream.write(b))
+  override def write(bytes: Array[Byte], offset: Int, length: Int): Unit =
+    named(path)(stream.write(bytes, offset, length))
+  override def close(): Unit = named(path)(stream.close())
+  def cancel(): Unit = stream.cancel()
+}
+
+object StateOutput {
+  def named[T](path: Path)(body: => T): T = try body catch {
+    case e @ (_: IOException | _: FSError) => throw SparkckptErrors.unwritableFile(path.toString, e)
+  }
 }
 
 /** A file of a store, as its name tells. */
@@ -112,20 +141,20 @@ object StateFileName {
 object StateStorage {
   val DefaultFamily = "default"
 
-  private def isPlain(c: Char): Boolean =
+  private def isPlain(b: Byte): Boolean = {
+    val c = b.toChar
     c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
-
-  /** Percent-encodes the UTF-8 bytes of all but letters, digits, `_` and `-`. */
-  def escape(family: String): String = family.flatMap { c =>
-    if (isPlain(c)) c.toString
-    else c.toString.getBytes("UTF-8").map(b => f"%%${b & 0xff}%02X").mkString
   }
 
+  /** Percent-encodes the UTF-8 bytes of all but letters, digits, `_` and `-`. */
+  def escape(family: String): String =
+    family.getBytes(UTF_8).map(b => if (isPlain(b)) b.toChar.toString else f"%%${b & 0xff}%02X").mkString
+
   /** Writes nothing to storage until more than `limit` bytes have come: then all of it. */
-  final class SpillingOutput(limit: Long, open: () => CancellableFSDataOutputStream)
+  final class SpillingOutput(limit: Long, open: () => StateOutput)
     extends OutputStream {
     private var buffer = new java.io.ByteArrayOutputStream()
-    private var stream: CancellableFSDataOutputStream = _
+    private var stream: StateOutput = _
 
     override def write(b: Int): Unit = write(Array(b.toByte), 0, 1)
 

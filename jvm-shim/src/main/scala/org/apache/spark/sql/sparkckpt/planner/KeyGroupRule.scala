@@ -42,9 +42,8 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
     } else {
       requireFormatVersion()
       val maxParallelism = pinMaxParallelism(stream)
-      val rewritten = rewrite(plan, maxParallelism)
-      publishLayouts(rewritten, maxParallelism)
-      rewritten
+      publishLayouts(plan, maxParallelism)
+      rewrite(plan, maxParallelism)
     }
   }
 
@@ -74,7 +73,10 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
       decided
   }
 
-  /** Spark builds the providers' conf from the session's when it makes the RDDs, after planning. */
+  /**
+   * Spark builds the providers' conf from the session's when it makes the RDDs, after planning; that
+   * of a join, when it makes the node, as the rewriting does anew. Hence before it.
+   */
   private def publishLayouts(plan: SparkPlan, maxParallelism: Int): Unit =
     StatefulOperators.in(plan).foreach {
       case writer: StateStoreWriter =>
@@ -94,28 +96,25 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
 
   /**
    * Keys of another provider's checkpoint lie where Spark's own exchange sent them: the plan must
-   * stay Spark's. Spark 4.3 takes the format version from the checkpoint as well, 4.2 does not.
+   * stay Spark's. Spark 4.3 goes on with the checkpoint's format version, 4.2 would mix the two.
    */
   private def leaveAlone(stream: StatefulOperatorStateInfo): Unit = {
     val provider = conf.stateStoreProviderClass
-    val formatKey = SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key
-    val inFormat2 = conf.stateStoreCheckpointFormatVersion >= KeyGroupRule.FormatVersion
-    if (inFormat2 && provider == classOf[HDFSBackedStateStoreProvider].getName) {
-      throw SparkckptErrors.foreignProviderNeedsFormatVersion(provider, formatKey)
+    val begunInFormat1 = stream.storeVersion > 0 && stream.stateStoreCkptIds.isEmpty
+    val knowsFormat1Only = provider == classOf[HDFSBackedStateStoreProvider].getName
+    if (conf.stateStoreCheckpointFormatVersion >= KeyGroupRule.FormatVersion &&
+        (begunInFormat1 || knowsFormat1Only)) {
+      throw SparkckptErrors.foreignProviderNeedsFormat1(
+        provider, SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key)
     }
     if (!warned.contains(stream.queryRunId)) {
       warned = Some(stream.queryRunId)
-      val upgraded =
-        if (inFormat2 && stream.storeVersion > 0 && stream.stateStoreCkptIds.isEmpty) {
-          s" Spark writes it in checkpoint format 2 from now on; set $formatKey=1 in the session " +
-            "before starting the query to keep format 1."
-        } else ""
       logWarning(
         s"The state of the query with checkpoint ${new Path(stream.checkpointLocation).getParent} " +
           s"is kept by $provider, not by sparkckpt: the checkpoint was begun with it, or the " +
           s"session sets ${SQLConf.STATE_STORE_PROVIDER_CLASS.key}. The query runs as plain Spark " +
           "runs it: no savepoints, no rescaling. To use sparkckpt, import the checkpoint with " +
-          s"`sparkckpt import`, or start the query with a new checkpointLocation.$upgraded")
+          "`sparkckpt import`, or start the query with a new checkpointLocation.")
     }
   }
 }

@@ -64,7 +64,7 @@ final class BackgroundMerges(
       finished.add(merged)
     } catch {
       case _: CancellationException =>
-      case NonFatal(e) =>
+      case e: Throwable if NonFatal(e) || e.isInstanceOf[OutOfMemoryError] =>
         logWarning(s"Merging files of $storeId failed; the state is as it was. It is tried again " +
           "with one of the next batches.", e)
     } finally mergeTimeMs.addAndGet((System.nanoTime() - start) / 1000000)
@@ -78,8 +78,7 @@ final class BackgroundMerges(
     val taken = mutable.ArrayBuffer.empty[MergedFile]
     var next = finished.poll()
     while (next != null) {
-      if (version - next.version <= adoptionWindow) taken += next
-      else storage.delete(next.file.path)
+      if (version - next.version <= adoptionWindow) taken += next else discard(next)
       next = finished.poll()
     }
     taken.toSeq
@@ -91,7 +90,18 @@ final class BackgroundMerges(
 
   def await(): Unit = running.join()
 
-  def close(): Unit = await()
+  /** No handle names what has not been adopted by now, and none will. */
+  def close(): Unit = try await() finally {
+    var next = finished.poll()
+    while (next != null) {
+      discard(next)
+      next = finished.poll()
+    }
+  }
+
+  private def discard(merged: MergedFile): Unit = try storage.delete(merged.file.path) catch {
+    case NonFatal(e) => logWarning(s"Deleting ${merged.file.path} failed; a cleaner will", e)
+  }
 }
 
 object BackgroundMerges {

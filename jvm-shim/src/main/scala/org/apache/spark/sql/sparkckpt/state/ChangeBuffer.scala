@@ -16,21 +16,21 @@ import org.apache.spark.util.collection.unsafe.sort.{PrefixComparators, RecordCo
  * Sorting needs no comparison of keys: the 64-bit prefix is the key group (15 bits), the sequence
  * number of the change (46) and the operation (2).
  */
-final class ChangeBuffer(numFields: Int) {
+final class ChangeBuffer(task: TaskContext, numFields: Int) {
   import ChangeBuffer._
 
   private val sorter = {
-    val context = TaskContext.get()
-    if (context == null) throw SparkckptErrors.noTask()
+    if (task == null) throw SparkckptErrors.noTask()
     val env = SparkEnv.get
     UnsafeExternalSorter.create(
-      context.taskMemoryManager(), env.blockManager, env.serializerManager, context,
+      task.taskMemoryManager(), env.blockManager, env.serializerManager, task,
       () => PrefixesDiffer,
-      PrefixComparators.LONG, InitialSize, PageBytes,
-      env.conf.get(SHUFFLE_SPILL_NUM_ELEMENTS_FORCE_SPILL_THRESHOLD), Long.MaxValue,
+      PrefixComparators.LONG, InitialSize, PageBytes, Int.MaxValue, Long.MaxValue,
       SpillMergeFactor, true)
   }
+  private val maxRows = SparkEnv.get.conf.get(SHUFFLE_SPILL_NUM_ELEMENTS_FORCE_SPILL_THRESHOLD)
   private var sequence = 0L
+  private var spilledUpTo = 0L
 
   def size: Long = sequence
 
@@ -39,6 +39,12 @@ final class ChangeBuffer(numFields: Int) {
     val kind = if (value == null && op == StateOp.Put) EmptyPut else op
     val prefix = (keyGroup.toLong << KeyGroupShift) | (sequence << OpBits) | kind
     sequence += 1
+    if (sorter.getUsed > MaxBytes || sequence - spilledUpTo > maxRows) {
+      // The sorter does not look at its thresholds for records of key and value, and no other
+      // consumer of the task's memory can make it spill while rows are added.
+      sorter.spill()
+      spilledUpTo = sequence
+    }
     if (value == null) {
       sorter.insertKVRecord(key.getBaseObject, key.getBaseOffset, key.getSizeInBytes,
         key.getBaseObject, key.getBaseOffset, 0, prefix, false)
@@ -62,6 +68,7 @@ object ChangeBuffer {
   private val EmptyPut: Byte = 3
   private val InitialSize = 1024
   private val PageBytes = 1L << 20
+  private val MaxBytes = 64L << 20
   private val SpillMergeFactor = 128
 
   /** Required by the sorter to sort at all; no two prefixes are equal, so it decides nothing. */

@@ -1,19 +1,24 @@
 package org.apache.spark.sql.sparkckpt.state
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.RecordType
+import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreChangeDataReader, StateStoreConf, StateStoreId}
 import org.apache.spark.sql.sparkckpt.{KeyGroupRange, SparkckptErrors}
 import org.apache.spark.sql.sparkckpt.format._
-import org.apache.spark.util.NextIterator
 
 /** The changes of a family from one version to another, along the chain of ids that ends in `endId`. */
 final class ChangeFeed(
+    storeId: StateStoreId,
     storage: StateStorage,
+    storeConf: StateStoreConf,
     startVersion: Long,
     endVersion: Long,
     endId: String,
     family: ColumnFamily)
-  extends NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] {
+  extends StateStoreChangeDataReader(storeId, null, storage.directory, math.max(startVersion, 1L),
+    endVersion, null, storeConf, Some(family.name)) {
+
+  /** Spark's changelogs, which there are none of. */
+  override protected val changelogSuffix: String = ""
 
   private val everything = KeyGroupRange(0, Int.MaxValue)
   private val files = handles(endVersion, Some(endId), Nil).iterator.flatMap(_.ownFiles(family.name))
@@ -30,7 +35,7 @@ final class ChangeFeed(
       handles(version - 1, handle.baseId, handle :: newer)
     }
 
-  override protected def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) = {
+  override def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) = {
     while (current == null || !current.advance()) {
       close()
       if (!files.hasNext) {
@@ -49,7 +54,7 @@ final class ChangeFeed(
     (record, current.key, current.value, currentVersion - 1)
   }
 
-  override protected def close(): Unit = if (current != null) {
+  override def close(): Unit = if (current != null) {
     current.close()
     current = null
   }

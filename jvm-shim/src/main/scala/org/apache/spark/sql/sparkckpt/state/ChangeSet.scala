@@ -2,6 +2,7 @@ package org.apache.spark.sql.sparkckpt.state
 
 import scala.collection.mutable
 
+import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.expressions.{UnsafeRow, XXH64}
 import org.apache.spark.sql.sparkckpt.{OperatorLayout, SparkckptErrors}
 import org.apache.spark.sql.sparkckpt.format._
@@ -11,7 +12,7 @@ import org.apache.spark.sql.sparkckpt.format._
  * the partition's key-group range as it comes: rows that were not shuffled by key group never reach a
  * file.
  */
-final class ChangeSet(store: String, storeName: String, partition: Int, layout: OperatorLayout) {
+final class ChangeSet(store: String, partition: Int, layout: OperatorLayout, task: TaskContext) {
   private val range = layout.rangeOf(partition)
   private val changes = mutable.LinkedHashMap.empty[String, FamilyChanges]
   private var digest = 0L
@@ -24,7 +25,7 @@ final class ChangeSet(store: String, storeName: String, partition: Int, layout: 
   def families: Iterable[ColumnFamily] = changes.values.map(_.family)
 
   private final class FamilyChanges(val family: ColumnFamily, extractor: KeyGroupExtractor) {
-    val buffer = new ChangeBuffer(family.keySchema.length)
+    val buffer = new ChangeBuffer(task, family.keySchema.length)
 
     def add(op: Byte, key: UnsafeRow, value: UnsafeRow): Unit = {
       val keyGroup = extractor.keyGroupOf(key)

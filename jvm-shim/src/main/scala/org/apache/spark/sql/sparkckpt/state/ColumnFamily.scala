@@ -15,7 +15,7 @@ final class ColumnFamily(
     keySpec: KeyStateEncoderSpec,
     val valueSchema: StructType,
     val multiValued: Boolean,
-    isInternal: Boolean) {
+    val isInternal: Boolean) {
 
   val keySchema: StructType = keySpec.keySchema
   val isMapState: Boolean = KeyGroupExtractor.isMapKey(keySpec)

@@ -26,11 +26,20 @@ final class KeyGroupStateStore(
 
   private val open = new AtomicBoolean(true)
   @volatile private var committed: Option[CommitResult] = None
-  private lazy val changes: ChangeSet = provider.newChangeSet()
+  /** Not asked for when it is needed: Python's state calls come from another thread. */
+  private val task = TaskContext.get()
+  private val keyCounts = provider.keyCounts
+  private val lock = new Object
+  private var failed = false
   private var hasChanges = false
+  private lazy val changes: ChangeSet = {
+    val set = provider.newChangeSet(task)
+    hasChanges = true
+    set
+  }
   private var removedFamilies = Set.empty[String]
 
-  Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit] { context =>
+  Option(task).foreach(_.addTaskCompletionListener[Unit] { context =>
     if (open.get()) {
       try {
         if (readOnly && context.getTaskFailure.isEmpty) release() else abort()
@@ -79,84 +88,113 @@ final class KeyGroupStateStore(
       valueSchema: StructType,
       keySpec: KeyStateEncoderSpec,
       multiValued: Boolean,
-      isInternal: Boolean): Unit = {
+      isInternal: Boolean): Unit = change {
     provider.register(this,
       new ColumnFamily(name, keySchema, keySpec, valueSchema, multiValued, isInternal))
   }
 
-  override def removeColFamilyIfExists(name: String): Boolean = {
-    val removed = engineStore.removeColFamilyIfExists(name)
-    if (removed || base.exists(_.filesOf(name).nonEmpty)) {
-      if (hasChanges) changes.drop(name)
+  override def removeColFamilyIfExists(name: String): Boolean = change {
+    val exists =
+      engineStore.removeColFamilyIfExists(name) || base.exists(_.filesOf(name).nonEmpty)
+    if (exists) {
+      changesIfAny.foreach(_.drop(name))
       removedFamilies += name
       provider.forget(name)
     }
-    removed
+    exists
   }
 
-  // Writes
+  // Writes. Python's state calls come from a thread of their own, which a killed task does not wait
+  // for: a late one must find the store closed, not write into memory that was given back.
 
-  override def put(key: UnsafeRow, value: UnsafeRow, family: String): Unit = {
-    engineStore.put(key, value, family)
+  override def put(key: UnsafeRow, value: UnsafeRow, family: String): Unit = change {
+    countNew(key, family)
     capture(family, StateOp.Put, key, value)
+    engineStore.put(key, value, family)
   }
 
-  override def putList(key: UnsafeRow, values: Array[UnsafeRow], family: String): Unit = {
-    engineStore.putList(key, values, family)
+  override def putList(key: UnsafeRow, values: Array[UnsafeRow], family: String): Unit = change {
+    countNew(key, family)
     capture(family, StateOp.Put, key, values.headOption.orNull)
     values.iterator.drop(1).foreach(capture(family, StateOp.Append, key, _))
+    engineStore.putList(key, values, family)
   }
 
-  override def merge(key: UnsafeRow, value: UnsafeRow, family: String): Unit = {
-    engineStore.merge(key, value, family)
+  override def merge(key: UnsafeRow, value: UnsafeRow, family: String): Unit = change {
+    countNew(key, family)
     capture(family, StateOp.Append, key, value)
+    engineStore.merge(key, value, family)
   }
 
   /** Appending nothing is nothing: RocksDB would put a bare delimiter there. */
   override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], family: String): Unit =
-    if (values.nonEmpty) {
-      engineStore.mergeList(key, values, family)
+    if (values.nonEmpty) change {
+      countNew(key, family)
       values.foreach(capture(family, StateOp.Append, key, _))
+      engineStore.mergeList(key, values, family)
     }
 
-  override def remove(key: UnsafeRow, family: String): Unit = {
-    engineStore.remove(key, family)
+  override def remove(key: UnsafeRow, family: String): Unit = change {
+    keyCounts.foreach { counts =>
+      if (engineStore.keyExists(key, family)) counts.add(provider.family(family), -1)
+    }
     capture(family, StateOp.Delete, key, null)
+    engineStore.remove(key, family)
   }
 
   /** Recorded key by key: a range of encoded keys is not a range of key groups. */
-  override def deleteRange(begin: UnsafeRow, end: UnsafeRow, family: String): Unit = {
+  override def deleteRange(begin: UnsafeRow, end: UnsafeRow, family: String): Unit = change {
     val scan = if (provider.family(family).multiValued) {
       engineStore.rangeScanWithMultiValues(Some(begin), Some(end), family)
     } else {
       engineStore.rangeScan(Some(begin), Some(end), family)
     }
-    try scan.foreach(pair => capture(family, StateOp.Delete, pair.key, null)) finally scan.close()
+    var last: UnsafeRow = null
+    try scan.foreach { pair =>
+      if (pair.key != last) {
+        last = pair.key.copy()
+        keyCounts.foreach(_.add(provider.family(family), -1))
+        capture(family, StateOp.Delete, last, null)
+      }
+    } finally scan.close()
     engineStore.deleteRange(begin, end, family)
   }
 
-  private def capture(family: String, op: Byte, key: UnsafeRow, value: UnsafeRow): Unit = {
-    hasChanges = true
-    changes.add(provider.family(family), provider.extractor(family), op, key, value)
+  /** What fails halfway leaves working state and change set apart: it must not be committed. */
+  private def change[T](body: => T): T = lock.synchronized {
+    if (!open.get()) throw new IllegalStateException(s"$this is closed")
+    try body catch {
+      case e: Throwable => failed = true; throw e
+    }
   }
+
+  private def countNew(key: UnsafeRow, family: String): Unit = keyCounts.foreach { counts =>
+    if (!engineStore.keyExists(key, family)) counts.add(provider.family(family), 1)
+  }
+
+  private def capture(family: String, op: Byte, key: UnsafeRow, value: UnsafeRow): Unit =
+    changes.add(provider.family(family), provider.extractor(family), op, key, value)
+
+  private def changesIfAny: Option[ChangeSet] = if (hasChanges) Some(changes) else None
 
   // The end of the store
 
-  override def commit(): Long = {
-    val result =
-      provider.commit(this, if (hasChanges) Some(changes) else None, removedFamilies)
+  override def commit(): Long = lock.synchronized {
+    if (!open.get()) throw new IllegalStateException(s"$this is closed")
+    if (failed) throw new IllegalStateException(s"A change to $this failed: it cannot be committed")
+    val result = provider.commit(this, changesIfAny, removedFamilies)
     committed = Some(result)
-    if (hasChanges) changes.free()
     close()
     result.handle.version
   }
 
-  override def abort(): Unit = if (open.get()) {
-    try {
-      provider.invalidate()
-      if (hasChanges) changes.free()
-      engineStore.abort()
-    } finally close()
+  override def abort(): Unit = lock.synchronized {
+    if (open.get()) {
+      try {
+        provider.invalidate()
+        engineStore.abort()
+      } finally close()
+    }
   }
 
   override def release(): Unit = if (open.get()) {
@@ -165,7 +203,10 @@ final class KeyGroupStateStore(
     } finally close()
   }
 
-  private def close(): Unit = if (open.compareAndSet(true, false)) provider.releasePermit()
+  private def close(): Unit = if (open.compareAndSet(true, false)) {
+    changesIfAny.foreach(_.free())
+    provider.releasePermit()
+  }
 
   /** Hands the permit on to the writable store made of this one. */
   private[state] def handOver(): Boolean = open.compareAndSet(true, false)
@@ -181,7 +222,9 @@ final class KeyGroupStateStore(
   override def metrics: StateStoreMetrics = {
     val engine = engineStore.metrics
     engine.copy(
-      customMetrics = engine.customMetrics ++ committed.map(_.metrics).getOrElse(Map.empty),
+      numKeys = keyCounts.map(_.external).getOrElse(engine.numKeys),
+      customMetrics = engine.customMetrics ++ committed.map(_.metrics).getOrElse(Map.empty) ++
+        keyCounts.map(RocksDBEngine.internalKeys -> _.ofInternalFamilies),
       instanceMetrics = Map.empty)
   }
 

@@ -8,13 +8,11 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.internal.Logging
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.sparkckpt.{KeyGroupRange, OperatorLayout, SparkckptConf, SparkckptErrors}
 import org.apache.spark.sql.sparkckpt.format._
 import org.apache.spark.sql.types.StructType
-import org.apache.spark.util.NextIterator
 
 /**
  * The state of one store partition: an engine with the working state, and the files that are its
@@ -24,9 +22,12 @@ import org.apache.spark.util.NextIterator
  *
  * One task at a time has the store open: it holds the permit, and only its holder touches the
  * fields below that have no other guard.
+ *
+ * It extends Spark's RocksDB provider, and inherits nothing of it but the name: Spark gives the newer
+ * state formats of stream-stream joins only to a provider of that class.
  */
 class KeyGroupStateStoreProvider
-  extends VersionedStateStoreProvider with SupportsFineGrainedReplay with Logging {
+  extends RocksDBStateStoreProvider with VersionedStateStoreProvider {
 
   private var storeId: StateStoreId = _
   private var storeConf: StateStoreConf = _
@@ -38,6 +39,7 @@ class KeyGroupStateStoreProvider
   private var cleaner: StateCleaner = _
   private var layout: Option[OperatorLayout] = None
   private var lockTimeoutMs = 0L
+  private var countsKeys = true
   @volatile private var closed = false
 
   private val families = new ConcurrentHashMap[String, ColumnFamily]
@@ -64,14 +66,14 @@ class KeyGroupStateStoreProvider
     storeConf = conf
     this.hadoopConf = hadoopConf
     lockTimeoutMs = RocksDBConf(conf).lockAcquireTimeoutMs
+    countsKeys = RocksDBConf(conf).trackTotalNumberOfRows
     layout = conf.sqlConfs.get(OperatorLayout.confKey(stateStoreId.operatorId))
       .map(OperatorLayout.fromJson)
-    storage = new StateStorage(stateStoreId, hadoopConf)
+    storage = new StateStorage(stateStoreId, hadoopConf,
+      fieldsByName = conf.stateStoreEncodingFormat == StateStoreEncoding.Avro.toString)
     def option[T](o: SparkckptConf.ConfOption[T]): T = o.from(conf.sqlConfs.get)
     val fileOptions = StateFileOptions(option(SparkckptConf.Codec), option(SparkckptConf.ZstdLevel),
       option(SparkckptConf.RecordBatchRows))
-    engine = new RocksDBEngine(stateStoreId, keySchema, valueSchema, keySpec, useColumnFamilies, conf,
-      hadoopConf, multiValued, schemaProvider)
     commits = new StateCommitter(
       stateStoreId, storage, fileOptions, option(SparkckptConf.InlineThreshold))
     val adoptionWindow = math.max(2, conf.minVersionsToRetain / 2)
@@ -83,6 +85,8 @@ class KeyGroupStateStoreProvider
     families.put(StateStore.DEFAULT_COL_FAMILY_NAME,
       new ColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, keySchema, keySpec, valueSchema,
         multiValued, isInternal = false))
+    engine = new RocksDBEngine(stateStoreId, keySchema, valueSchema, keySpec, useColumnFamilies, conf,
+      hadoopConf, multiValued, schemaProvider)
   }
 
   override def stateStoreId: StateStoreId = storeId
@@ -99,7 +103,7 @@ class KeyGroupStateStoreProvider
       forceSnapshotOnCommit: Boolean,
       loadEmpty: Boolean): StateStore = open(version, id, readOnly = false, loadEmpty)
 
-  override def getReadStore(version: Long, id: Option[String]): ReadStateStore =
+  override def getReadStore(version: Long, id: Option[String]): StateStore =
     open(version, id, readOnly = true, loadEmpty = false)
 
   override def upgradeReadStoreToWriteStore(
@@ -108,6 +112,8 @@ class KeyGroupStateStoreProvider
       id: Option[String],
       forceSnapshotOnCommit: Boolean): StateStore = {
     val store = readStore.asInstanceOf[KeyGroupStateStore]
+    // A task that runs two stateful operators hands the read store of the first to the second.
+    if (store.id != storeId) return getStore(version, id, forceSnapshotOnCommit, loadEmpty = false)
     require(store.version == version && store.checkpointId == id,
       s"$store cannot be upgraded to version $version, checkpoint id $id")
     // Spark may have replaced this provider since the read store was opened; the store's own
@@ -130,39 +136,40 @@ class KeyGroupStateStoreProvider
     if (!permit.tryAcquire(lockTimeoutMs, TimeUnit.MILLISECONDS)) {
       throw SparkckptErrors.busy(storeId.toString, lockTimeoutMs)
     }
-    try {
-      val reusable = working.filter(w => !loadEmpty && w.version == version && w.id == id)
-      val handle = reusable match {
-        case Some(state) => state.handle
-        case None if version == 0 || loadEmpty => None
-        case None => Some(checked(storage.readHandle(version, id.get)))
-      }
-      if (reusable.isEmpty) {
-        working = None
-        loadTimeMs = 0
-      }
-      val engineStore = engine.open(empty = reusable.isEmpty, readOnly)
-      val store = new KeyGroupStateStore(this, version, id, handle, engineStore, readOnly)
-      try {
-        if (reusable.isEmpty) working = Some(new WorkingState(version, id, handle))
-        fill(store, family(StateStore.DEFAULT_COL_FAMILY_NAME))
-        // Spark's state reader registers its family once, and may then reopen the store.
-        if (readOnly && reusable.isEmpty) registered.foreach(register(store, _))
-        if (!readOnly) handle.foreach(considerMerges)
-        store
-      } catch {
-        case e: Throwable =>
-          // The store gives the permit back.
-          store.abort()
-          throw new StoreNotOpened(e)
-      }
-    } catch {
-      case e: StoreNotOpened => throw e.getCause
+    val store = try openWithPermit(version, id, readOnly, loadEmpty) catch {
       case e: Throwable =>
         working = None
         permit.release()
         throw e
     }
+    // From here on the permit is the store's to give back.
+    try {
+      fill(store, family(StateStore.DEFAULT_COL_FAMILY_NAME))
+      // Spark's state reader registers its family once, and may then reopen the store.
+      if (readOnly) registered.foreach(register(store, _))
+      else if (layout.isDefined) store.base.foreach(considerMerges)
+      store
+    } catch {
+      case e: Throwable =>
+        try store.abort() catch { case NonFatal(suppressed) => e.addSuppressed(suppressed) }
+        throw e
+    }
+  }
+
+  private def openWithPermit(
+      version: Long, id: Option[String], readOnly: Boolean, loadEmpty: Boolean): KeyGroupStateStore = {
+    val reusable = working.filter(w => !loadEmpty && w.version == version && w.id == id)
+    val handle = reusable match {
+      case Some(state) => state.handle
+      case None if version == 0 || loadEmpty => None
+      case None => Some(checked(commits.readHandle(version, id.get)))
+    }
+    val engineStore = engine.open(empty = reusable.isEmpty, readOnly)
+    if (reusable.isEmpty) {
+      working = Some(new WorkingState(version, id, handle))
+      loadTimeMs = 0
+    }
+    new KeyGroupStateStore(this, version, id, handle, engineStore, readOnly)
   }
 
   private def checked(handle: StateHandle): StateHandle = {
@@ -207,7 +214,10 @@ class KeyGroupStateStoreProvider
   private[state] def forget(name: String): Unit = {
     families.remove(name)
     extractors.remove(name)
-    working.foreach(_.filled += name)
+    working.foreach { state =>
+      state.filled += name
+      state.keys.forget(name)
+    }
   }
 
   private[state] def extractor(name: String): KeyGroupExtractor =
@@ -217,19 +227,21 @@ class KeyGroupStateStoreProvider
   private[state] def requiredLayout: OperatorLayout =
     layout.getOrElse(throw SparkckptErrors.noLayout(storeId.toString))
 
-  private[state] def newChangeSet(): ChangeSet =
-    new ChangeSet(storeId.toString, storeId.storeName, storeId.partitionId, requiredLayout)
+  private[state] def newChangeSet(task: TaskContext): ChangeSet =
+    new ChangeSet(storeId.toString, storeId.partitionId, requiredLayout, task)
 
   /** Brings a family's rows into the working state; operators register families after opening. */
   private def fill(store: KeyGroupStateStore, family: ColumnFamily): Unit = {
     val state = working.getOrElse(throw new IllegalStateException(s"$store has no working state"))
-    if (state.filled.add(family.name)) {
+    if (!state.filled.contains(family.name)) {
       val files = store.base.map(_.filesOf(family.name)).getOrElse(Nil)
       if (files.nonEmpty) {
         val start = System.nanoTime()
-        StateLoader.load(storage, files, ownRange, family, store.engineStore)
+        val keys = StateLoader.load(storage, files, ownRange, family, store.engineStore)
+        state.keys.add(family, keys)
         loadTimeMs += (System.nanoTime() - start) / 1000000
       }
+      state.filled += family.name
     }
   }
 
@@ -253,6 +265,9 @@ class KeyGroupStateStoreProvider
   }
 
   private[state] def invalidate(): Unit = working = None
+
+  /** The number of keys of the working state, if it is counted. */
+  private[state] def keyCounts: Option[KeyCounts] = working.map(_.keys).filter(_ => countsKeys)
 
   private[state] def releasePermit(): Unit = permit.release()
 
@@ -279,8 +294,11 @@ class KeyGroupStateStoreProvider
 
   override def close(): Unit = {
     closed = true
-    if (merges != null) merges.close()
-    if (engine != null) engine.close()
+    try {
+      if (merges != null) merges.close()
+    } finally {
+      if (engine != null) engine.close()
+    }
   }
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
@@ -298,7 +316,7 @@ class KeyGroupStateStoreProvider
       snapshotId: Option[String],
       endId: Option[String]): StateStore = {
     if (snapshotVersion > 0) {
-      snapshotId.foreach(storage.readHandle(snapshotVersion, _))
+      snapshotId.foreach(commits.readHandle(snapshotVersion, _))
     }
     open(endVersion, endId, readOnly, loadEmpty = false)
   }
@@ -307,9 +325,9 @@ class KeyGroupStateStoreProvider
       startVersion: Long,
       endVersion: Long,
       familyName: Option[String],
-      endId: Option[String]): NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
+      endId: Option[String]): StateStoreChangeDataReader = {
     val id = endId.getOrElse(throw SparkckptErrors.noCheckpointId(storeId.toString, endVersion))
-    new ChangeFeed(storage, startVersion, endVersion, id,
+    new ChangeFeed(storeId, storage, storeConf, startVersion, endVersion, id,
       family(familyName.getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME)))
   }
 }
@@ -319,10 +337,8 @@ private final class WorkingState(
     val version: Long,
     val id: Option[String],
     val handle: Option[StateHandle],
-    val filled: mutable.Set[String] = mutable.Set.empty) {
+    val filled: mutable.Set[String] = mutable.Set.empty,
+    val keys: KeyCounts = new KeyCounts) {
   def advance(handle: StateHandle): WorkingState =
-    new WorkingState(handle.version, Some(handle.id), Some(handle), filled)
+    new WorkingState(handle.version, Some(handle.id), Some(handle), filled, keys)
 }
-
-/** Carries the cause past the clean-up that the store has already done. */
-private final class StoreNotOpened(cause: Throwable) extends Exception(cause)

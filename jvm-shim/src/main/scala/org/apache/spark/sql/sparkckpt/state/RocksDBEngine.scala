@@ -32,13 +32,15 @@ final class RocksDBEngine(
     schemaProvider)
 
   private var version = 0L
+  private var opened = false
 
   override def open(empty: Boolean, readOnly: Boolean): StateStore = {
-    if (empty) {
+    if (empty && opened) {
       // An aborted store invalidates what RocksDB has loaded; version 0 is then opened afresh.
       delegate.getStore(0, None, forceSnapshotOnCommit = false, loadEmpty = true).abort()
       version = 0
     }
+    opened = true
     if (readOnly) delegate.getReadStore(version, None) else delegate.getStore(version, None)
   }
 
@@ -51,8 +53,7 @@ final class RocksDBEngine(
   override def doMaintenance(): Unit = ()
 
   override def close(): Unit = {
-    delegate.close()
-    Utils.deleteRecursively(localRoot)
+    try delegate.close() finally Utils.deleteRecursively(localRoot)
   }
 }
 
@@ -61,6 +62,8 @@ object RocksDBEngine extends StateEngineMetrics {
 
   override def customMetrics: Seq[StateStoreCustomMetric] = spark.supportedCustomMetrics
   override def instanceMetrics: Seq[StateStoreInstanceMetric] = Nil
+  override def internalKeys: StateStoreCustomMetric =
+    RocksDBStateStoreProvider.CUSTOM_METRIC_NUM_INTERNAL_COL_FAMILIES_KEYS
 
   /** The user's RocksDB tuning stays; what concerns checkpoints is switched off in the delegate. */
   private def delegateConf(storeConf: StateStoreConf): StateStoreConf = {
@@ -69,6 +72,7 @@ object RocksDBEngine extends StateEngineMetrics {
     conf.setConf(SQLConf.STATE_STORE_PROVIDER_CLASS, classOf[RocksDBStateStoreProvider].getName)
     conf.setConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION, 1)
     conf.setConf(SQLConf.STATE_STORE_MIN_DELTAS_FOR_SNAPSHOT, Int.MaxValue)
+    conf.setConfString(s"${RocksDBConf.ROCKSDB_SQL_CONF_NAME_PREFIX}.trackTotalNumberOfRows", "false")
     conf.setConfString("spark.sql.streaming.stateStore.commitValidation.enabled", "false")
     conf.setConfString(
       s"${RocksDBConf.ROCKSDB_SQL_CONF_NAME_PREFIX}.changelogCheckpointing.enabled", "true")

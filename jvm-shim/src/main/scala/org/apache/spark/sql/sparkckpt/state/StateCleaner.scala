@@ -14,10 +14,13 @@ import org.apache.spark.sql.sparkckpt.format.{StateFileName, StateHandle, StateS
  */
 final class StateCleaner(storage: StateStorage, retained: Int, adoptionWindow: Int) extends Logging {
 
+  private var cleanedUpTo = 0L
+
   /** @param committed a version that Spark has committed */
   def clean(committed: Long): Unit = {
     val oldest = committed - retained
-    if (oldest > 0) {
+    if (oldest > cleanedUpTo) {
+      cleanedUpTo = oldest
       val names = storage.list()
       val handles = names.filter(n => n.isHandle && n.version == oldest)
       // Without a handle of the oldest version there is no telling what it needs: keep everything.

@@ -4,7 +4,7 @@ import java.io.ByteArrayOutputStream
 import java.util.UUID
 
 import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, StateStoreId}
-import org.apache.spark.sql.sparkckpt.OperatorLayout
+import org.apache.spark.sql.sparkckpt.{OperatorLayout, SparkckptErrors}
 import org.apache.spark.sql.sparkckpt.format._
 
 /**
@@ -13,6 +13,17 @@ import org.apache.spark.sql.sparkckpt.format._
  */
 final class StateCommitter(
     storeId: StateStoreId, storage: StateStorage, options: StateFileOptions, inlineThreshold: Long) {
+
+  /** The handle of a version of this very store: one that was put there by hand is no state of it. */
+  def readHandle(version: Long, id: String): StateHandle = {
+    val handle = storage.readHandle(version, id)
+    val is = (handle.operatorId, handle.partition, handle.storeName, handle.version, handle.id)
+    val wanted = (storeId.operatorId, storeId.partitionId, storeId.storeName, version, id)
+    if (is != wanted) {
+      throw SparkckptErrors.foreignHandle(storage.handlePath(version, id), is.toString, wanted.toString)
+    }
+    handle
+  }
 
   def commit(
       store: KeyGroupStateStore,
@@ -62,14 +73,15 @@ final class StateCommitter(
     val summary = try {
       val writer = new StateFileWriter(
         out, family.describe(storeId.operatorId, storeId.storeName, layout.maxParallelism), options)
-      try {
+      val finished = try {
         set.write(family, writer)
         writer.finish()
       } finally writer.close()
+      out.close()
+      finished
     } catch {
       case e: Throwable => out.cancel(); throw e
     }
-    out.close()
     val (where, offset) = out.buffered match {
       case Some(bytes) =>
         val at = StateHandle.HeaderLength + inlined.size

@@ -30,4 +30,6 @@ trait StateEngine {
 trait StateEngineMetrics {
   def customMetrics: Seq[StateStoreCustomMetric]
   def instanceMetrics: Seq[StateStoreInstanceMetric]
+  /** The one among them for keys of internal column families, which the engine does not count. */
+  def internalKeys: StateStoreCustomMetric
 }

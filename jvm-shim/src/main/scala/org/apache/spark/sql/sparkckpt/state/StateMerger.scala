@@ -32,6 +32,7 @@ final class StateMerger(
       files: Seq[StateFileRef],
       plan: MergePlan,
       version: Long): MergedFile = {
+    if (isClosed()) throw new CancellationException("store closed")
     val replaced = files.slice(plan.from, plan.until)
     val path = storage.mergePath(version, UUID.randomUUID().toString, family.name)
     val out = storage.create(path)

@@ -1,0 +1,246 @@
+"""Whatever fails, and wherever, the results are those of a run in which nothing failed, exactly."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.fault_driver import Program, output_of, read_batches, windows
+from tests.spark.faults import Fault, Faults, InjectedError, running_sums, wait_until
+from tests.spark.jobs import EVENTS, events
+from tests.spark.streams import (
+    ORACLE,
+    Backend,
+    Job,
+    Output,
+    canonical_rows,
+    checkpoint_of,
+    feed,
+    open_sources,
+    run,
+    session_for,
+    start,
+    unload_state,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+SEED = int(os.environ.get("SPARKCKPT_TEST_SEED", "20240301"))
+KILLS = 3
+
+
+@pytest.fixture(scope="module")
+def expected_sums(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Output:
+    return run(spark, running_sums(), tmp_path_factory.mktemp("sums"), ORACLE)
+
+
+def run_until_it_succeeds(
+    spark: SparkSession, backend: Backend, workdir: Path, faults: Faults, failures: set[int]
+) -> tuple[Output, int]:
+    """Restart the query as often as it fails; in these batches the driver's own code fails, too."""
+    job = running_sums(faults)
+    feed(job, workdir, range(len(job.batches)))
+    output: Output = {}
+    left = set(failures)
+
+    def collect(rows: DataFrame, batch: int) -> None:
+        collected = rows.rdd.mapPartitions(faults.after_commit).collect()
+        if batch in left:
+            left.remove(batch)
+            raise InjectedError(f"driver in batch {batch}")
+        output[batch] = canonical_rows(collected)
+
+    for attempt in range(20):
+        try:
+            start(session_for(spark, backend.confs), job, workdir, collect).awaitTermination()
+        except StreamingQueryException as failure:
+            assert "InjectedError" in str(failure)
+            unload_state(spark)
+        else:
+            return output, attempt
+    raise AssertionError("the query did not get to its end")
+
+
+@pytest.mark.parametrize("inline", ["20k", "0"])
+def test_failed_batches_and_restarts(
+    spark: SparkSession, backend: Backend, tmp_path: Path, expected_sums: Output, inline: str
+) -> None:
+    """A task fails for good, and the batch with it, when others may have committed theirs."""
+    markers = tmp_path / "markers"
+    markers.mkdir()
+    planned = {
+        (0, 1): Fault.FAIL_BEFORE_COMMIT,
+        (2, 0): Fault.FAIL_AFTER_COMMIT,
+        (2, 2): Fault.FAIL_AFTER_COMMIT,
+        (4, 2): Fault.FAIL_BEFORE_COMMIT,
+    }
+    faults = Faults(str(markers), planned)
+    confs = {**backend.confs, "spark.sql.streaming.stateStore.sparkckpt.inlineThreshold": inline}
+    output, failures = run_until_it_succeeds(
+        spark, replace(backend, confs=confs), tmp_path, faults, failures={1, 3}
+    )
+    assert output == expected_sums
+    assert faults.struck() == len(planned)
+    assert failures >= 4
+
+
+def test_batch_that_the_sink_has_already(
+    spark: SparkSession, backend: Backend, tmp_path: Path
+) -> None:
+    """The driver dies between the sink's commit and Spark's own: the sink skips the batch.
+
+    Such a batch is not run again, and yet the next one needs its state.
+    """
+    job = Job.of(EVENTS, events(5), lambda df: df.dropDuplicates(["k"]))
+    expected = run(spark, job, tmp_path / "oracle", ORACLE)
+    workdir = tmp_path / "subject"
+
+    def go() -> None:
+        session = session_for(spark, backend.confs)
+        (
+            job.transform(open_sources(session, job, workdir))
+            .writeStream.format("parquet")
+            .option("path", str(workdir / "output"))
+            .option("checkpointLocation", str(checkpoint_of(workdir)))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+        unload_state(spark)
+
+    feed(job, workdir, range(3))
+    go()
+    for entry in (checkpoint_of(workdir) / "commits").glob("*2*"):
+        entry.unlink()
+    feed(job, workdir, range(3, 5))
+    go()
+    written = canonical_rows(spark.read.parquet(str(workdir / "output")).collect())
+    assert written == sorted(row for rows in expected.values() for row in rows)
+
+
+def launch(program: Program) -> subprocess.Popen[bytes]:
+    path = str(program.save())
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    log = (program.workdir / "driver.log").open("ab")
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.fault_driver", path],
+        cwd=ROOT,
+        env=environment,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+def finish(driver: subprocess.Popen[bytes], program: Program) -> None:
+    """Wait for the driver, which must end well; whatever happens, nothing of it is left."""
+    try:
+        code = driver.wait(timeout=240)
+        assert code == 0, (program.workdir / "driver.log").read_text()[-4000:]
+    finally:
+        kill(driver)
+
+
+def kill(driver: subprocess.Popen[bytes]) -> None:
+    """kill -9 for the Python process and its JVM."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+
+
+def run_with_faults(
+    tmp_path: Path, master: str, planned: dict[tuple[int, int], Fault], **confs: str
+) -> Output:
+    markers = tmp_path / "markers"
+    markers.mkdir()
+    faults = Faults(str(markers), planned)
+    program = Program(tmp_path, master, faults, {f"spark.{k}": v for k, v in confs.items()})
+    job = running_sums()
+    feed(job, tmp_path / "sums", range(len(job.batches)))
+    finish(launch(program), program)
+    assert faults.struck() == len(planned)
+    return read_batches(output_of(tmp_path, "sums"))
+
+
+@pytest.mark.usefixtures("jars")
+def test_failed_tasks_are_retried(tmp_path: Path, expected_sums: Output) -> None:
+    """The retry of a task starts from the state before it, not from what the task has committed."""
+    planned = {
+        (0, 0): Fault.FAIL_AFTER_COMMIT,
+        (1, 0): Fault.FAIL_BEFORE_COMMIT,
+        (1, 1): Fault.FAIL_AFTER_COMMIT,
+        (1, 2): Fault.FAIL_AFTER_COMMIT,
+        (3, 2): Fault.FAIL_AFTER_COMMIT,
+        (4, 1): Fault.FAIL_BEFORE_COMMIT,
+    }
+    assert run_with_faults(tmp_path, "local[2,4]", planned) == expected_sums
+
+
+@pytest.mark.usefixtures("jars")
+def test_killed_executors(tmp_path: Path, expected_sums: Output) -> None:
+    planned = {(1, 1): Fault.KILL_AFTER_COMMIT, (3, 2): Fault.KILL_BEFORE_COMMIT}
+    assert run_with_faults(tmp_path, "local-cluster[2,1,1024]", planned) == expected_sums
+
+
+@pytest.mark.usefixtures("jars")
+def test_speculative_tasks(tmp_path: Path, expected_sums: Output) -> None:
+    """The copy wins, although the original has committed its state long before."""
+    planned = {(1, 0): Fault.OUTRUN_AFTER_COMMIT, (3, 2): Fault.OUTRUN_AFTER_COMMIT}
+    output = run_with_faults(
+        tmp_path,
+        "two-hosts",
+        planned,
+        **{
+            "speculation": "true",
+            "speculation.interval": "100ms",
+            "speculation.multiplier": "1.5",
+            "speculation.quantile": "0.5",
+            "locality.wait": "0s",
+        },
+    )
+    assert output == expected_sums
+
+
+@pytest.mark.usefixtures("jars")
+def test_killed_drivers(spark: SparkSession, tmp_path: Path) -> None:
+    """kill -9 at random moments of two queries, then a restart: again, and again."""
+    kill_drivers(spark, tmp_path, random.Random(SEED), batches=12, kills=KILLS)
+
+
+def kill_drivers(
+    spark: SparkSession, tmp_path: Path, rng: random.Random, batches: int, kills: int
+) -> None:
+    print(f"SPARKCKPT_TEST_SEED={SEED}")
+    sums, windowed = running_sums(batches=batches), windows(batches)
+    expected_sums = run(spark, sums, tmp_path / "oracle-sums", ORACLE)
+    expected_windows = run(spark, windowed, tmp_path / "oracle-windows", ORACLE)
+    feed(sums, tmp_path / "sums", range(batches))
+    feed(windowed, tmp_path / "windows", range(batches))
+    program = Program(tmp_path, "local[2]")
+
+    def finished_batches() -> int:
+        return len(read_batches(output_of(tmp_path, "sums")))
+
+    for _ in range(kills):
+        target = finished_batches() + rng.randint(1, max(1, batches // (kills + 1)))
+        driver = launch(program)
+        try:
+            wait_until(lambda: driver.poll() is not None or finished_batches() >= target)  # noqa: B023
+            assert driver.poll() in (None, 0), (tmp_path / "driver.log").read_text()[-4000:]
+            time.sleep(
+                rng.uniform(0, 0.6)
+            )  # The moment is the fault; there is nothing to wait for.
+        finally:
+            kill(driver)
+    finish(launch(program), program)
+
+    assert read_batches(output_of(tmp_path, "sums")) == expected_sums
+    assert read_batches(output_of(tmp_path, "windows")) == expected_windows

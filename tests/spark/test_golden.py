@@ -1,0 +1,97 @@
+"""Writes tests/unit/data: state of the real backend, and what is in it.
+
+Run `SPARKCKPT_WRITE_GOLDEN=1 python -m pytest tests/spark/test_golden.py` after the format has
+changed, and commit the result. What the rows are is asked of Spark's own state data source, or of
+the model that the rows were made from, so that the readers are held against something that does
+not share a line with them.
+"""
+
+import json
+import os
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sparkckpt.format import load_handle
+from sparkckpt.storage import Storage
+from tests.spark import jobs
+from tests.spark.streams import PARTITIONS, STATE_STORE, Backend, Job, checkpoint_of, run
+from tests.spark.test_provider_model import Walk
+from tests.unit.format_samples import DATA
+
+pytestmark = pytest.mark.skipif(
+    "SPARKCKPT_WRITE_GOLDEN" not in os.environ, reason="SPARKCKPT_WRITE_GOLDEN is not set"
+)
+NO_INLINING = {STATE_STORE + "sparkckpt.inlineThreshold": "0"}
+SMALL = {
+    STATE_STORE + "sparkckpt.merge.maxDeltas": "4",
+    STATE_STORE + "sparkckpt.recordBatchRows": "8",
+}
+
+
+@pytest.mark.parametrize(("name", "confs"), [("inlined", {}), ("files", NO_INLINING)])
+def test_write_windows(
+    spark: SparkSession, tmp_path: Path, name: str, confs: dict[str, str]
+) -> None:
+    """A window aggregation, with evictions, in two partitions; the first is kept."""
+    job = Job.of(jobs.EVENTS, jobs.events(12), jobs.windowed)
+    run(spark, job, tmp_path, Backend(name, {**SMALL, **confs, PARTITIONS: "2"}))
+    checkpoint = checkpoint_of(tmp_path)
+    committed = json.loads((checkpoint / "commits" / "11").read_text().splitlines()[1])
+    rows = spark.read.format("statestore").load(str(checkpoint)).where("partition_id = 0").collect()
+    entries = [plain(row.asDict(recursive=True)) for row in rows]
+    save(
+        name,
+        checkpoint / "state",
+        12,
+        committed["stateUniqueIds"]["0"][0][0],
+        {"default": [[entry["key"], entry["value"]] for entry in entries]},
+    )
+
+
+def test_write_lists(spark: SparkSession, tmp_path: Path) -> None:
+    """Several column families, one of them with lists, after a random walk."""
+    walk = Walk(spark, tmp_path, 3, {**SMALL, **NO_INLINING})
+    for _ in range(14):
+        walk.step()
+    walk.harness.close()
+    version, checkpoint_id, model = walk.history[-1]
+    assert checkpoint_id is not None
+    families = {
+        family: [
+            [{"k": key}, None if value is None else {"v": value}]
+            for key, values in rows.items()
+            for value in (values or [None])
+        ]
+        for family, rows in model.items()
+    }
+    save("lists", tmp_path, version, checkpoint_id, families)
+
+
+def save(name: str, state: Path, version: int, checkpoint_id: str, rows: dict[str, Any]) -> None:
+    """Keeps the handle, the files it names, and their rows."""
+    handle = load_handle(Storage.at(state), 0, 0, version, checkpoint_id)
+    target = DATA / name
+    shutil.rmtree(target, ignore_errors=True)
+    files = {file.path for family in handle.families for file in family.files}
+    for path in {handle.path, *files}:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(state / path, target / path)
+    families = {family: sorted(entries, key=json.dumps) for family, entries in rows.items()}
+    expected = {"handle": handle.path, "families": families}
+    (target / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """The value in terms of JSON. Timestamps come in local time, and the files have UTC."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, datetime):
+        return (
+            datetime.fromtimestamp(value.timestamp(), timezone.utc).replace(tzinfo=None).isoformat()
+        )
+    return value
