@@ -16,8 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sparkckpt
 from tests.spark import jobs
-from tests.spark.faults import Faults, running_sums
+from tests.spark.faults import Faults, running_sums, wait_until
 from tests.spark.streams import (
+    AVAILABLE_NOW,
+    CONTINUALLY,
     SPARKCKPT,
     BatchFunction,
     Job,
@@ -48,6 +50,12 @@ class Program:
     master: str
     faults: Faults | None = None
     confs: dict[str, str] = field(default_factory=dict)
+    until_told: bool = False
+    """Waits for more input until `told_to_stop` exists, and does not end with the input."""
+
+    @property
+    def told_to_stop(self) -> Path:
+        return self.workdir / "stop"
 
     def save(self) -> Path:
         path = self.workdir / "program.pickle"
@@ -124,11 +132,23 @@ def main(path: str) -> None:
             session,
             job,
             program.workdir / name,
-            write_batches(output_of(program.workdir, name), program.faults),
+            write_batches(output_of(program.workdir, name), faults),
+            CONTINUALLY if program.until_told else AVAILABLE_NOW,
         )
-        for name, job in {"sums": running_sums(program.faults), "windows": windows()}.items()
+        for name, job, faults in (
+            ("sums", running_sums(program.faults), program.faults),
+            ("windows", windows(), None),
+        )
         if (program.workdir / name).exists()
     ]
+    if program.until_told:
+        wait_until(
+            lambda: program.told_to_stop.exists() or not all(q.isActive for q in queries),
+            limit=3600,
+        )
+        for query in queries:
+            query.processAllAvailable()
+            query.stop()
     for query in queries:
         query.awaitTermination()
     session.sparkContext.stop()

@@ -26,7 +26,7 @@ from tests.spark.streams import Job
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 POISON = 1000
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 200
 
 
 class Fault(Enum):
@@ -95,11 +95,11 @@ def executor_pid() -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:")))
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_SECONDS
+def wait_until(condition: Callable[[], bool], limit: float = LIMIT_SECONDS) -> None:
+    deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {LIMIT_SECONDS} s in vain")
+            raise TimeoutError(f"waited {limit} s in vain")
         time.sleep(0.02)
 
 

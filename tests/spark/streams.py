@@ -131,15 +131,23 @@ def open_sources(session: SparkSession, job: Job, workdir: Path) -> Sources:
 BatchFunction = Callable[[DataFrame, int], None]
 
 
+AVAILABLE_NOW: Mapping[str, Any] = {"availableNow": True}
+CONTINUALLY: Mapping[str, Any] = {"processingTime": "0 seconds"}
+
+
 def start(
-    session: SparkSession, job: Job, workdir: Path, on_batch: BatchFunction
+    session: SparkSession,
+    job: Job,
+    workdir: Path,
+    on_batch: BatchFunction,
+    trigger: Mapping[str, Any] = AVAILABLE_NOW,
 ) -> StreamingQuery:
-    """Start the job on the checkpoint in `workdir`; it ends by itself when the input is used up."""
+    """Start the job on the checkpoint in `workdir`; by default it ends with its input."""
     return (
         job.transform(open_sources(session, job, workdir))
         .writeStream.outputMode(job.output_mode)
         .option("checkpointLocation", str(checkpoint_of(workdir)))
-        .trigger(availableNow=True)
+        .trigger(**trigger)
         .foreachBatch(on_batch)
         .start()
     )

@@ -1,12 +1,7 @@
 """Whatever fails, and wherever, the results are those of a run in which nothing failed, exactly."""
 
-import contextlib
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +9,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.fault_driver import Program, output_of, read_batches, windows
-from tests.spark.faults import Fault, Faults, InjectedError, running_sums, wait_until
+from tests.spark.fault_driver import windows
+from tests.spark.fault_runs import run_with_faults, run_with_kills
+from tests.spark.faults import Fault, Faults, InjectedError, running_sums
 from tests.spark.jobs import EVENTS, events
 from tests.spark.streams import (
     ORACLE,
@@ -32,9 +28,7 @@ from tests.spark.streams import (
     unload_state,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 SEED = int(os.environ.get("SPARKCKPT_TEST_SEED", "20240301"))
-KILLS = 3
 
 
 @pytest.fixture(scope="module")
@@ -126,50 +120,6 @@ def test_batch_that_the_sink_has_already(
     assert written == sorted(row for rows in expected.values() for row in rows)
 
 
-def launch(program: Program) -> subprocess.Popen[bytes]:
-    path = str(program.save())
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    log = (program.workdir / "driver.log").open("ab")
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.fault_driver", path],
-        cwd=ROOT,
-        env=environment,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
-
-
-def finish(driver: subprocess.Popen[bytes], program: Program) -> None:
-    """Wait for the driver, which must end well; whatever happens, nothing of it is left."""
-    try:
-        code = driver.wait(timeout=240)
-        assert code == 0, (program.workdir / "driver.log").read_text()[-4000:]
-    finally:
-        kill(driver)
-
-
-def kill(driver: subprocess.Popen[bytes]) -> None:
-    """kill -9 for the Python process and its JVM."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
-
-
-def run_with_faults(
-    tmp_path: Path, master: str, planned: dict[tuple[int, int], Fault], **confs: str
-) -> Output:
-    markers = tmp_path / "markers"
-    markers.mkdir()
-    faults = Faults(str(markers), planned)
-    program = Program(tmp_path, master, faults, {f"spark.{k}": v for k, v in confs.items()})
-    job = running_sums()
-    feed(job, tmp_path / "sums", range(len(job.batches)))
-    finish(launch(program), program)
-    assert faults.struck() == len(planned)
-    return read_batches(output_of(tmp_path, "sums"))
-
-
 @pytest.mark.usefixtures("jars")
 def test_failed_tasks_are_retried(tmp_path: Path, expected_sums: Output) -> None:
     """The retry of a task starts from the state before it, not from what the task has committed."""
@@ -212,35 +162,9 @@ def test_speculative_tasks(tmp_path: Path, expected_sums: Output) -> None:
 @pytest.mark.usefixtures("jars")
 def test_killed_drivers(spark: SparkSession, tmp_path: Path) -> None:
     """kill -9 at random moments of two queries, then a restart: again, and again."""
-    kill_drivers(spark, tmp_path, random.Random(SEED), batches=12, kills=KILLS)
-
-
-def kill_drivers(
-    spark: SparkSession, tmp_path: Path, rng: random.Random, batches: int, kills: int
-) -> None:
     print(f"SPARKCKPT_TEST_SEED={SEED}")
-    sums, windowed = running_sums(batches=batches), windows(batches)
-    expected_sums = run(spark, sums, tmp_path / "oracle-sums", ORACLE)
-    expected_windows = run(spark, windowed, tmp_path / "oracle-windows", ORACLE)
-    feed(sums, tmp_path / "sums", range(batches))
-    feed(windowed, tmp_path / "windows", range(batches))
-    program = Program(tmp_path, "local[2]")
-
-    def finished_batches() -> int:
-        return len(read_batches(output_of(tmp_path, "sums")))
-
-    for _ in range(kills):
-        target = finished_batches() + rng.randint(1, max(1, batches // (kills + 1)))
-        driver = launch(program)
-        try:
-            wait_until(lambda: driver.poll() is not None or finished_batches() >= target)  # noqa: B023
-            assert driver.poll() in (None, 0), (tmp_path / "driver.log").read_text()[-4000:]
-            time.sleep(
-                rng.uniform(0, 0.6)
-            )  # The moment is the fault; there is nothing to wait for.
-        finally:
-            kill(driver)
-    finish(launch(program), program)
-
-    assert read_batches(output_of(tmp_path, "sums")) == expected_sums
-    assert read_batches(output_of(tmp_path, "windows")) == expected_windows
+    batches = 6
+    sums = run(spark, running_sums(batches=batches), tmp_path / "oracle-sums", ORACLE)
+    windowed = run(spark, windows(batches), tmp_path / "oracle-windows", ORACLE)
+    outputs = run_with_kills(tmp_path, random.Random(SEED), batches, kills=3)
+    assert outputs == (sums, windowed)

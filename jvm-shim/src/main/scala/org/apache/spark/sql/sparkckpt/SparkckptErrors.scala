@@ -72,33 +72,34 @@ object SparkckptErrors {
 
   def otherSparkMinor(running: String, compiledFor: String): SparkckptException =
     new SparkckptException("SPARKCKPT_OTHER_SPARK",
-      s"This sparkckpt jar was compiled for Spark $compiledFor, and Spark $running is running. Use " +
-        s"the jar for Spark $running (sparkckpt.configure picks it), or a release of sparkckpt that " +
-        s"supports Spark $running.")
+      s"This sparkckpt jar was compiled for Spark $compiledFor, and Spark $running is running. " +
+        s"Use the jar for Spark $running (sparkckpt.configure picks it), or a release of " +
+        s"sparkckpt that supports Spark $running.")
 
-  def parallelismAboveMaximum(operator: String, parallelism: Int, maximum: Int): SparkckptException =
+  def parallelismAboveMaximum(
+      operator: String, parallelism: Int, maximum: Int): SparkckptException =
     new SparkckptException("SPARKCKPT_PARALLELISM_ABOVE_MAXIMUM",
-      s"$operator is to run in $parallelism partitions, but there are only $maximum key groups, and " +
-        "a partition needs at least one. Lower spark.sql.shuffle.partitions; for a new checkpoint, " +
-        s"${SparkckptConf.MaxParallelism.key} can be raised to ${KeyGroups.MaxMaxParallelism}.")
+      s"$operator is to run in $parallelism partitions, but there are only $maximum key groups, " +
+        "and a partition needs at least one. Lower spark.sql.shuffle.partitions; for a new " +
+        s"checkpoint, ${SparkckptConf.MaxParallelism.key} can be raised to ${KeyGroups.MaxMaxParallelism}.")
 
   def exchangeNotReplaced(operator: String, why: String): SparkckptException =
     new SparkckptException("SPARKCKPT_EXCHANGE_NOT_REPLACED",
       s"The rows of $operator cannot be shuffled by key group: $why. The query was not started. " +
-        "Check that no other extension in spark.sql.extensions replaces the exchanges of streaming " +
-        "plans, and that spark.sql.adaptive.enabled was not switched on for the stream's session.")
+        "Check that no other extension in spark.sql.extensions replaces the exchanges of " +
+        "streaming plans, and that spark.sql.adaptive.enabled was not switched on for the stream's session.")
 
   def checkpointFormatVersion(version: Int, key: String): SparkckptException =
     new SparkckptException("SPARKCKPT_CHECKPOINT_FORMAT_VERSION",
       s"$key is $version in the session of this query, and sparkckpt needs 2. Unset it in the " +
-        "session; a checkpoint begun with version 1 must be continued with the state store provider " +
-        "that wrote it.")
+        "session; a checkpoint begun with version 1 must be continued with the state store " +
+        "provider that wrote it.")
 
   def foreignProviderNeedsFormat1(provider: String, key: String): SparkckptException =
     new SparkckptException("SPARKCKPT_FOREIGN_PROVIDER_FORMAT",
-      s"The state of this query is kept by $provider in checkpoint format version 1, and sparkckpt " +
-        s"has set $key=2 for the application. Set $key=1 in the session that starts this query, or " +
-        "start it in an application without sparkckpt.")
+      s"The state of this query is kept by $provider in checkpoint format version 1, and " +
+        s"sparkckpt has set $key=2 for the application. Set $key=1 in the session that starts " +
+        "this query, or start it in an application without sparkckpt.")
 
   def unreadableBackendFile(path: String, cause: Throwable): SparkckptException =
     new SparkckptException("SPARKCKPT_UNREADABLE_BACKEND_FILE",

@@ -68,8 +68,8 @@ object SparkckptPlugin {
     // An offset log whose partition count changes at the latest, uncommitted batch is to Spark an
     // unfinished repartitioning of its own; here it is a rescaled checkpoint.
     conf.setIfMissing(RepartitionCheck, "false")
-    // Spark warns of stores that upload no snapshots; here there is nothing to upload. It refuses to
-    // force uploads, as is its default, without watching for them.
+    // Spark warns of stores that upload no snapshots; here there is nothing to upload. It refuses
+    // to force uploads, as is its default, without watching for them.
     if (!conf.contains(SnapshotLagReport) && !conf.contains(SnapshotLagForce)) {
       conf.set(SnapshotLagReport, "false").set(SnapshotLagForce, "false")
     }

@@ -27,7 +27,7 @@ object BackendFile {
 
   def pathIn(checkpoint: Path): Path = new Path(new Path(checkpoint, "_sparkckpt"), "backend.json")
 
-  /** What the checkpoint is pinned to: what the file says, or `maxParallelism`, if there is none. */
+  /** What the checkpoint is pinned to: what the file says; `maxParallelism` if there is none. */
   def pin(checkpoint: Path, maxParallelism: Int, hadoopConf: Configuration): BackendFile = {
     val path = pathIn(checkpoint)
     val files = CheckpointFileManager.create(path.getParent, hadoopConf)

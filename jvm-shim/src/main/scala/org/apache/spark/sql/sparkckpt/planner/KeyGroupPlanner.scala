@@ -123,7 +123,7 @@ class KeyGroupPlanner(maxParallelism: Int) {
   }
 
   private def requireKeyGroupPerPartition(operator: StatefulOperator): Unit =
-    StatefulOperators.inputs(operator).flatten.find(_.parallelism > maxParallelism).foreach { input =>
+    for (input <- StatefulOperators.inputs(operator).flatten if input.parallelism > maxParallelism) {
       throw SparkckptErrors.parallelismAboveMaximum(
         StatefulOperators.describe(operator), input.parallelism, maxParallelism)
     }

@@ -110,9 +110,9 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
     if (!warned.contains(stream.queryRunId)) {
       warned = Some(stream.queryRunId)
       logWarning(
-        s"The state of the query with checkpoint ${new Path(stream.checkpointLocation).getParent} " +
+        s"The state in checkpoint ${new Path(stream.checkpointLocation).getParent} " +
           s"is kept by $provider, not by sparkckpt: the checkpoint was begun with it, or the " +
-          s"session sets ${SQLConf.STATE_STORE_PROVIDER_CLASS.key}. The query runs as plain Spark " +
+          s"session sets ${SQLConf.STATE_STORE_PROVIDER_CLASS.key}. The query runs as Spark alone " +
           "runs it: no savepoints, no rescaling. To use sparkckpt, import the checkpoint with " +
           "`sparkckpt import`, or start the query with a new checkpointLocation.")
     }
