@@ -86,6 +86,11 @@ def test_failed_batches_and_restarts(
     assert failures >= 4
 
 
+@pytest.mark.xfail(
+    strict=True,
+    raises=StreamingQueryException,
+    reason="in checkpoint format 2 Spark itself asserts that a batch the sink skips has ids",
+)
 def test_batch_that_the_sink_has_already(
     spark: SparkSession, backend: Backend, tmp_path: Path
 ) -> None:

@@ -214,6 +214,15 @@ def test_both_sides_of_a_stream_stream_join_meet(spark: SparkSession, tmp_path: 
     assert layout_of(query, 0)["stateFormatVersion"] in (2, 3, 4)
 
 
+def test_a_join_that_needs_no_exchange(spark: SparkSession, tmp_path: Path) -> None:
+    """Then nothing makes its node anew, and a join reads the conf when its node is made."""
+    one = {PARTITIONS: "1", "spark.sql.codegen.wholeStage": "false"}
+    job = job_of(lambda df: df.coalesce(1).join(df.coalesce(1).select("v"), "v"), "append", **one)
+    query = assert_like_batch(spark, job, tmp_path)
+    assert exchanges_of(query) == []
+    assert layout_of(query, 0)["parallelism"] == 1
+
+
 def test_a_part_of_the_key_is_not_enough(spark: SparkSession, tmp_path: Path) -> None:
     """Without strict distribution Spark takes rows that are partitioned by some of the keys."""
     job = job_of(

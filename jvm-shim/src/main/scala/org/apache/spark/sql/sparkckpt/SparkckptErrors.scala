@@ -81,13 +81,15 @@ object SparkckptErrors {
     new SparkckptException("SPARKCKPT_PARALLELISM_ABOVE_MAXIMUM",
       s"$operator is to run in $parallelism partitions, but there are only $maximum key groups, " +
         "and a partition needs at least one. Lower spark.sql.shuffle.partitions; for a new " +
-        s"checkpoint, ${SparkckptConf.MaxParallelism.key} can be raised to ${KeyGroups.MaxMaxParallelism}.")
+        s"checkpoint, ${SparkckptConf.MaxParallelism.key} can be raised to " +
+        s"${KeyGroups.MaxMaxParallelism}.")
 
   def exchangeNotReplaced(operator: String, why: String): SparkckptException =
     new SparkckptException("SPARKCKPT_EXCHANGE_NOT_REPLACED",
       s"The rows of $operator cannot be shuffled by key group: $why. The query was not started. " +
         "Check that no other extension in spark.sql.extensions replaces the exchanges of " +
-        "streaming plans, and that spark.sql.adaptive.enabled was not switched on for the stream's session.")
+        "streaming plans, and that spark.sql.adaptive.enabled was not switched on for the " +
+        "stream's session.")
 
   def checkpointFormatVersion(version: Int, key: String): SparkckptException =
     new SparkckptException("SPARKCKPT_CHECKPOINT_FORMAT_VERSION",

@@ -123,8 +123,9 @@ class KeyGroupPlanner(maxParallelism: Int) {
   }
 
   private def requireKeyGroupPerPartition(operator: StatefulOperator): Unit =
-    for (input <- StatefulOperators.inputs(operator).flatten if input.parallelism > maxParallelism) {
-      throw SparkckptErrors.parallelismAboveMaximum(
-        StatefulOperators.describe(operator), input.parallelism, maxParallelism)
-    }
+    StatefulOperators.inputs(operator).flatten.map(_.parallelism).filter(_ > maxParallelism)
+      .foreach { parallelism =>
+        throw SparkckptErrors.parallelismAboveMaximum(
+          StatefulOperators.describe(operator), parallelism, maxParallelism)
+      }
 }

@@ -43,7 +43,7 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
       requireFormatVersion()
       val maxParallelism = pinMaxParallelism(stream)
       publishLayouts(plan, maxParallelism)
-      rewrite(plan, maxParallelism)
+      rewrite(plan.clone(), maxParallelism)
     }
   }
 
@@ -74,8 +74,8 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
   }
 
   /**
-   * Spark builds the providers' conf from the session's when it makes the RDDs, after planning; that
-   * of a join, when it makes the node, as the rewriting does anew. Hence before it.
+   * Spark builds the providers' conf from the session's when it makes the RDDs, after planning;
+   * that of a join, when it makes the node: hence before the rewriting, and that of a copy.
    */
   private def publishLayouts(plan: SparkPlan, maxParallelism: Int): Unit =
     StatefulOperators.in(plan).foreach {
