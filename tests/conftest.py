@@ -30,6 +30,7 @@ SESSION_CONFS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "3",
+    "spark.sql.timeType.enabled": "true",
 }
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

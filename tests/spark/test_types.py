@@ -26,16 +26,6 @@ KEYED_GROUPS = {name: types for name, types in GROUPS.items() if all(t.key for t
 TIME_TYPE = {"spark.sql.timeType.enabled": "true"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def time_type(spark: SparkSession) -> Iterator[None]:
-    """Spark asks the shared session, too, whether there is a type TIME."""
-    for key, value in TIME_TYPE.items():
-        spark.conf.set(key, value)
-    yield
-    for key in TIME_TYPE:
-        spark.conf.unset(key)
-
-
 def numbered(batches: int = 4, rows: int = 12) -> list[Rows]:
     """Numbers for the picking of literals; every batch has all of them, in another order."""
     return [

@@ -64,18 +64,30 @@ object RowColumn {
   }
 }
 
+/** How the fields of a file are matched with those a store asks for, if the two differ. */
+object FieldMatching extends Enumeration {
+  /** With Spark's avro encoding of state, whose schemas evolve by name. */
+  val ByName: Value = Value
+  /** With Spark's own row format: names may differ, types and positions may not. */
+  val ByPosition: Value = Value
+  /** For Spark's state reader, which asks for a field more than the keys of some joins have. */
+  val ByPositionElseName: Value = Value
+}
+
 /**
- * Reads one side of the rows of a record batch into UnsafeRows of the schema the store asks for. Spark
- * lets a state's schema change in two ways. With the avro encoding fields are matched by name, as
- * [[SchemaEvolution]] does; otherwise names may differ, but types and positions may not.
+ * Reads one side of the rows of a record batch into UnsafeRows of the schema the store asks for.
  */
 final class RowColumnReader(
-    where: String, written: StructType, encoding: String, wanted: StructType, byName: Boolean) {
+    where: String,
+    written: StructType,
+    encoding: String,
+    wanted: StructType,
+    matching: FieldMatching.Value) {
   private val typed = encoding == RowColumn.StructEncoding
   private val unchanged =
-    if (byName) DataType.equalsIgnoreNullability(written, wanted)
+    if (matching == FieldMatching.ByName) DataType.equalsIgnoreNullability(written, wanted)
     else DataType.equalsStructurally(written, wanted, ignoreNullability = true)
-  if (!unchanged && !byName) {
+  if (!unchanged && matching == FieldMatching.ByPosition) {
     throw SparkckptErrors.incompatibleSchemas(where, written.catalogString, wanted.catalogString)
   }
   private lazy val projection = UnsafeProjection.create(

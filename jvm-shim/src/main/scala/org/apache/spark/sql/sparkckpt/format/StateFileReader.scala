@@ -34,15 +34,15 @@ final class StateFileReader(
     range: KeyGroupRange,
     keySchema: StructType,
     valueSchema: StructType,
-    fieldsByName: Boolean) extends ChangeCursor with AutoCloseable {
+    matching: FieldMatching.Value) extends ChangeCursor with AutoCloseable {
 
   private val footer = readFooter()
   private val metadata = StateFileMetadata.parse(
     key => Option(footer.getMetaData.get(key)), where)
   private val keys = new RowColumnReader(
-    where, metadata.keySchema, metadata.keyEncoding, keySchema, fieldsByName)
+    where, metadata.keySchema, metadata.keyEncoding, keySchema, matching)
   private val values = new RowColumnReader(
-    where, metadata.valueSchema, metadata.valueEncoding, valueSchema, fieldsByName)
+    where, metadata.valueSchema, metadata.valueEncoding, valueSchema, matching)
   private val allocator =
     ArrowUtils.rootAllocator.newChildAllocator("sparkckpt state file reader", 0, Long.MaxValue)
   private val root = VectorSchemaRoot.create(footer.getSchema, allocator)

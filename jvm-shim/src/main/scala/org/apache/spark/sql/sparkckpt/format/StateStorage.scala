@@ -17,10 +17,10 @@ import org.apache.spark.sql.types.StructType
  * CheckpointFileManager, so any storage Spark can checkpoint to will do, and every file appears whole
  * or not at all.
  *
- * @param fieldsByName how fields of older files are matched with those the store asks for
+ * @param matching how fields of older files are matched with those the store asks for
  */
 final class StateStorage(
-    storeId: StateStoreId, hadoopConf: Configuration, fieldsByName: Boolean) {
+    storeId: StateStoreId, hadoopConf: Configuration, matching: FieldMatching.Value) {
   private val root = new Path(storeId.checkpointRootLocation)
   val directory: Path = storeId.storeCheckpointLocation()
   private val relativeDirectory = {
@@ -92,7 +92,7 @@ final class StateStorage(
       case e: IOException => throw SparkckptErrors.unreadableFile(path.toString, e)
     }
     try new StateFileReader(
-      in, path.toString, ref, range, keySchema, valueSchema, fieldsByName) catch {
+      in, path.toString, ref, range, keySchema, valueSchema, matching) catch {
       case e: Throwable => in.close(); throw e
     }
   }

@@ -112,9 +112,8 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
       logWarning(
         s"The state in checkpoint ${new Path(stream.checkpointLocation).getParent} " +
           s"is kept by $provider, not by sparkckpt: the checkpoint was begun with it, or the " +
-          s"session sets ${SQLConf.STATE_STORE_PROVIDER_CLASS.key}. The query runs as Spark alone " +
-          "runs it: no savepoints, no rescaling. To use sparkckpt, import the checkpoint with " +
-          "`sparkckpt import`, or start the query with a new checkpointLocation.")
+          s"session sets ${SQLConf.STATE_STORE_PROVIDER_CLASS.key}. The query runs as Spark " +
+          "alone runs it. To use sparkckpt, start the query with a new checkpointLocation.")
     }
   }
 }

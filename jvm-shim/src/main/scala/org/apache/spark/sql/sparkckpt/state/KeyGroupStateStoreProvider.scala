@@ -70,7 +70,9 @@ class KeyGroupStateStoreProvider
     layout = conf.sqlConfs.get(OperatorLayout.confKey(stateStoreId.operatorId))
       .map(OperatorLayout.fromJson)
     storage = new StateStorage(stateStoreId, hadoopConf,
-      fieldsByName = conf.stateStoreEncodingFormat == StateStoreEncoding.Avro.toString)
+      if (conf.stateStoreEncodingFormat == StateStoreEncoding.Avro.toString) FieldMatching.ByName
+      else if (layout.isDefined) FieldMatching.ByPosition
+      else FieldMatching.ByPositionElseName)
     def option[T](o: SparkckptConf.ConfOption[T]): T = o.from(conf.sqlConfs.get)
     val fileOptions = StateFileOptions(option(SparkckptConf.Codec), option(SparkckptConf.ZstdLevel),
       option(SparkckptConf.RecordBatchRows))
