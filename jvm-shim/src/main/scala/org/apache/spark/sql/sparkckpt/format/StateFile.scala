@@ -1,5 +1,8 @@
 package org.apache.spark.sql.sparkckpt.format
 
+import scala.jdk.CollectionConverters._
+
+import org.apache.arrow.vector.types.pojo.Schema
 import org.json4s.{DefaultFormats, Formats}
 import org.json4s.jackson.Serialization
 
@@ -33,7 +36,12 @@ case class StateFamily(
     multiValued: Boolean,
     maxParallelism: Int,
     keySchema: StructType,
-    valueSchema: StructType)
+    valueSchema: StructType) {
+  lazy val keyColumn: RowColumn = RowColumn("key", keySchema)
+  lazy val valueColumn: RowColumn = RowColumn("value", valueSchema)
+  lazy val rowSchema: Schema = new Schema(Seq(keyColumn.arrowField, valueColumn.arrowField).asJava)
+  lazy val footer: Map[String, String] = StateFileMetadata.describe(this)
+}
 
 /** Where a record batch lies in its file, which key groups it spans, and the crc of its bytes. */
 case class BatchIndex(
@@ -43,7 +51,8 @@ case class BatchIndex(
 
 /**
  * A state file as a handle refers to it. `path` is relative to the state root of the checkpoint, or
- * absolute for a file of another one; `offset` is not 0 where the file is inlined in a handle.
+ * absolute for a file of another one; `offset` is not 0 where the file is inlined in a handle. Only
+ * the rows from `firstKeyGroup` to `lastKeyGroup` count: after a rescaling those are a part of the file.
  *
  * The crc covers the tail (all that follows the last record batch); the tail holds the crc of every
  * batch. So a reader that needs one batch of a large file verifies all it uses, and nothing else.
@@ -65,6 +74,13 @@ case class StateFileRef(
     level: Int,
     base: Boolean) {
   def range: KeyGroupRange = KeyGroupRange(firstKeyGroup, lastKeyGroup)
+
+  /** Whether it belongs to another checkpoint, which may go away. */
+  def isForeign: Boolean = StateFileRef.isAbsolute(path)
+}
+
+object StateFileRef {
+  def isAbsolute(path: String): Boolean = path.startsWith("/") || path.contains("://")
 }
 
 /** The custom metadata in the footer of a state file. */
@@ -80,17 +96,17 @@ object StateFileMetadata {
   private val ValueEncoding = "sparkckpt.valueEncoding"
   private val Batches = "sparkckpt.batches"
 
-  def describe(family: StateFamily, key: RowColumn, value: RowColumn): Map[String, String] = Map(
+  def describe(family: StateFamily): Map[String, String] = Map(
     Version -> FormatVersion.toString,
     "sparkckpt.operator" -> family.operatorId.toString,
     "sparkckpt.store" -> family.storeName,
     "sparkckpt.family" -> family.family,
     "sparkckpt.multiValued" -> family.multiValued.toString,
     "sparkckpt.maxParallelism" -> family.maxParallelism.toString,
-    KeySchema -> key.schema.json,
-    ValueSchema -> value.schema.json,
-    KeyEncoding -> key.encoding,
-    ValueEncoding -> value.encoding)
+    KeySchema -> family.keySchema.json,
+    ValueSchema -> family.valueSchema.json,
+    KeyEncoding -> family.keyColumn.encoding,
+    ValueEncoding -> family.valueColumn.encoding)
 
   def describeBatches(batches: Seq[BatchIndex]): (String, String) =
     Batches -> Serialization.write(batches.map { b =>

@@ -14,7 +14,7 @@ import org.apache.arrow.vector.{FieldVector, TinyIntVector, UInt2Vector, VectorS
 import org.apache.arrow.vector.compression.{CompressionUtil, NoCompressionCodec}
 import org.apache.arrow.vector.ipc.ArrowFileWriter
 import org.apache.arrow.vector.ipc.message.IpcOption
-import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType, Schema}
+import org.apache.arrow.vector.types.pojo.{ArrowType, Field, FieldType}
 
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeRow}
 import org.apache.spark.sql.execution.arrow.ArrowWriter
@@ -41,12 +41,11 @@ final class StateFileWriter(out: OutputStream, family: StateFamily, options: Sta
   extends AutoCloseable {
   import StateFileWriter._
 
-  private val keyColumn = RowColumn("key", family.keySchema)
-  private val valueColumn = RowColumn("value", family.valueSchema)
+  private val keyColumn = family.keyColumn
+  private val valueColumn = family.valueColumn
   private val allocator =
     ArrowUtils.rootAllocator.newChildAllocator("sparkckpt state file writer", 0, Long.MaxValue)
-  private val rowRoot = VectorSchemaRoot.create(
-    new Schema(Seq(keyColumn.arrowField, valueColumn.arrowField).asJava), allocator)
+  private val rowRoot = VectorSchemaRoot.create(family.rowSchema, allocator)
   private val rowWriter = ArrowWriter.create(rowRoot)
   private val keyGroups = new UInt2Vector(
     new Field("kg", FieldType.notNullable(new ArrowType.Int(16, false)), null), allocator)
@@ -55,8 +54,7 @@ final class StateFileWriter(out: OutputStream, family: StateFamily, options: Sta
   private val root = new VectorSchemaRoot(
     (Seq[FieldVector](keyGroups, ops) ++ rowRoot.getFieldVectors.asScala).asJava)
 
-  private val description =
-    new java.util.HashMap[String, String](StateFileMetadata.describe(family, keyColumn, valueColumn).asJava)
+  private val description = new java.util.HashMap[String, String](family.footer.asJava)
   private val channel = new ChecksummingChannel(out)
   private val writer = new ArrowFileWriter(root, null, channel, description, IpcOption.DEFAULT,
     if (options.compression == CompressionUtil.CodecType.NO_COMPRESSION) {

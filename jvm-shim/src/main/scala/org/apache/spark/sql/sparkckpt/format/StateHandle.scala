@@ -1,17 +1,11 @@
 package org.apache.spark.sql.sparkckpt.format
 
-import java.io.{ByteArrayOutputStream, DataOutputStream}
-import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.charset.StandardCharsets
-import java.util.zip.CRC32
 
-import scala.util.control.NonFatal
-
-import com.github.luben.zstd.Zstd
 import org.json4s.{DefaultFormats, Formats}
 import org.json4s.jackson.Serialization
 
-import org.apache.spark.sql.sparkckpt.{KeyGroupRange, SparkckptErrors}
+import org.apache.spark.sql.sparkckpt.KeyGroupRange
 
 /** The files that make up one column family, in the order in which they apply. */
 case class FamilyFiles(family: String, multiValued: Boolean, files: Seq[StateFileRef])
@@ -52,74 +46,22 @@ case class StateHandle(
     filesOf(family).filter(f => f.level == 0 && f.lastVersion == version)
 }
 
-/**
- * The bytes of a handle: magic, format version, the inlined state files, then the description as
- * zstd-compressed JSON, its length, its crc and the magic again. The description comes last so that
- * it can name the offsets of the inlined files.
- */
+/** The bytes of a handle; the state files inlined in it precede its description. */
 object StateHandle {
   implicit val formats: Formats = DefaultFormats
 
-  val FormatVersion = 1
-  val Magic: Array[Byte] = "SPCKHNDL".getBytes(StandardCharsets.US_ASCII)
-  val HeaderLength: Int = Magic.length + 4
-  private val TrailerLength = 4 + 4 + Magic.length
-  private val ZstdLevel = 3
-  private val MaxDescriptionBytes = 256L << 20
+  private val frame = new DescriptionFrame("SPCKHNDL", formatVersion = 1, "handle")
+  val HeaderLength: Int = frame.headerLength
 
-  def serialize(handle: StateHandle, inlined: Array[Byte]): Array[Byte] = {
-    val description = Zstd.compress(
-      Serialization.write(handle).getBytes(StandardCharsets.UTF_8), ZstdLevel)
-    val bytes = new ByteArrayOutputStream(HeaderLength + inlined.length + description.length + 32)
-    val out = new DataOutputStream(bytes)
-    out.write(Magic)
-    out.write(littleEndian(FormatVersion))
-    out.write(inlined)
-    out.write(description)
-    out.write(littleEndian(description.length))
-    out.write(littleEndian(crcOf(description).toInt))
-    out.write(Magic)
-    bytes.toByteArray
-  }
+  /** The description as it stands in the handle; also what an ack carries. */
+  def describe(handle: StateHandle): Array[Byte] =
+    DescriptionFrame.compress(Serialization.write(handle))
 
-  def deserialize(bytes: Array[Byte], where: String): StateHandle = {
-    def corrupt(why: String, cause: Throwable = null) =
-      throw SparkckptErrors.corruptFile(where, why, cause)
-    if (bytes.length < HeaderLength + TrailerLength) corrupt("it is truncated")
-    val buffer = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
-    if (!startsWith(bytes, 0, Magic)) corrupt("it does not begin as a handle does")
-    val version = buffer.getInt(Magic.length)
-    if (version < 1) corrupt(s"its format version is $version")
-    if (version > FormatVersion) {
-      throw SparkckptErrors.newerFormat("handle", where, version, FormatVersion)
-    }
-    val trailer = bytes.length - TrailerLength
-    if (!startsWith(bytes, trailer + 8, Magic)) corrupt("it is truncated")
-    val length = buffer.getInt(trailer)
-    if (length < 0 || length > trailer - HeaderLength) corrupt("the length of its description is wrong")
-    val description = bytes.slice(trailer - length, trailer)
-    if (crcOf(description).toInt != buffer.getInt(trailer + 4)) {
-      corrupt("the checksum of its description does not match")
-    }
-    val size = Zstd.getFrameContentSize(description)
-    if (size < 0 || size > MaxDescriptionBytes) corrupt(s"its description would have $size bytes")
-    try {
-      val json = Zstd.decompress(description, size.toInt)
+  def serialize(description: Array[Byte], inlined: Array[Byte]): Array[Byte] =
+    frame.pack(description, inlined)
+
+  def deserialize(bytes: Array[Byte], where: String): StateHandle =
+    frame.unpack(bytes, where) { json =>
       Serialization.read[StateHandle](new String(json, StandardCharsets.UTF_8))
-    } catch {
-      case NonFatal(e) => corrupt(s"its description cannot be read: $e", e)
     }
-  }
-
-  private def littleEndian(value: Int): Array[Byte] =
-    ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(value).array()
-
-  private def crcOf(bytes: Array[Byte]): Long = {
-    val crc = new CRC32
-    crc.update(bytes)
-    crc.getValue
-  }
-
-  private def startsWith(bytes: Array[Byte], at: Int, expected: Array[Byte]): Boolean =
-    java.util.Arrays.equals(bytes, at, at + expected.length, expected, 0, expected.length)
 }

@@ -4,18 +4,21 @@ import java.io.{IOException, OutputStream}
 import java.nio.charset.StandardCharsets.UTF_8
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FSDataInputStream, FSError, Path}
+import org.apache.hadoop.fs.{FileSystem, FSDataInputStream, FSError, LocalFileSystem, Path}
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.sparkckpt.{KeyGroupRange, SparkckptErrors}
 import org.apache.spark.sql.types.StructType
 
 /**
- * Where the files of one store lie and how they are named. Everything goes through Spark's
- * CheckpointFileManager, so any storage Spark can checkpoint to will do, and every file appears whole
- * or not at all.
+ * Where the files of one store lie and how they are named. Everything goes through Hadoop's file
+ * systems, so any storage Spark can checkpoint to will do.
+ *
+ * Files are written in place, which spares storage a rename and costs no safety: their names are new
+ * with every attempt, and no one looks at a file before another names it, a state file a handle, a
+ * handle Spark's commit log; either names only what was written to its end.
  *
  * @param matching how fields of older files are matched with those the store asks for
  */
@@ -32,6 +35,11 @@ final class StateStorage(
     val manager = CheckpointFileManager.create(directory, hadoopConf)
     if (!manager.exists(directory)) manager.mkdirs(directory)
     manager
+  }
+  /** The bare local file system: that around it writes a checksum file beside each file. */
+  private lazy val fileSystem: FileSystem = directory.getFileSystem(hadoopConf) match {
+    case local: LocalFileSystem => local.getRaw
+    case other => other
   }
   /** For reads: must not create the directory of a checkpoint that is only looked at. */
   private lazy val reader = CheckpointFileManager.create(root, hadoopConf)
@@ -50,17 +58,25 @@ final class StateStorage(
     if (family == StateStorage.DefaultFamily) "" else "." + StateStorage.escape(family)
 
   def resolve(path: String): Path =
-    if (path.startsWith("/") || path.contains("://")) new Path(path) else new Path(root, path)
+    if (StateFileRef.isAbsolute(path)) new Path(path) else new Path(root, path)
+
+  /** Whether the file lies in this very store's directory. */
+  def isOwn(ref: StateFileRef): Boolean =
+    ref.path.startsWith(s"$relativeDirectory/") && !ref.path.drop(relativeDirectory.length + 1).contains('/')
 
   def create(path: String): StateOutput = {
     val target = resolve(path)
-    new StateOutput(target, StateOutput.named(target) {
-      files.createAtomic(target, overwriteIfPossible = false)
-    })
+    StateOutput.named(target) {
+      val stream = fileSystem.create(
+        target, false, StateStorage.BufferBytes, fileSystem.getDefaultReplication(target),
+        fileSystem.getDefaultBlockSize(target), null)
+      new StateOutput(target, stream, () => try stream.close() finally fileSystem.delete(target, false))
+    }
   }
 
-  def writeHandle(handle: StateHandle, inlined: Array[Byte]): Int = {
-    val bytes = StateHandle.serialize(handle, inlined)
+  /** @param description of the handle, as [[StateHandle.describe]] gives it */
+  def writeHandle(handle: StateHandle, description: Array[Byte], inlined: Array[Byte]): Int = {
+    val bytes = StateHandle.serialize(description, inlined)
     val out = create(handlePath(handle.version, handle.id))
     try {
       out.write(bytes)
@@ -73,14 +89,41 @@ final class StateStorage(
 
   def readHandle(version: Long, id: String): StateHandle = {
     val path = resolve(handlePath(version, id))
-    val bytes = try {
-      val in = reader.open(path)
-      try in.readAllBytes() finally in.close()
+    StateHandle.deserialize(readAll(path), path.toString)
+  }
+
+  def readManifest(id: String): Manifest = {
+    val path = new Path(root.getParent, Manifest.path(id))
+    Manifest.cached(path.toString)(readAll(path))
+  }
+
+  /**
+   * In how many parts Spark's state reader reads the operator as of a batch: one for every directory
+   * of a partition, up to the parallelism in the offset log. A rescaled query that has not run yet may
+   * have fewer directories than partitions.
+   */
+  def readParallelism(batch: Long): Int = {
+    val path = new Path(root.getParent, s"offsets/$batch")
+    val planned = PlannedParallelism.parse(readAll(path), path.toString)
+    val found = reader.list(new Path(root, storeId.operatorId.toString)).toSeq
+      .filter(_.isDirectory).flatMap(_.getPath.getName.toIntOption).count(p => 0 <= p && p < planned)
+    if (found > 0) found else planned
+  }
+
+  private def readAll(path: Path): Array[Byte] = {
+    val in = openForReading(path)
+    try in.readAllBytes() catch {
+      case e: IOException => throw SparkckptErrors.unreadableFile(path.toString, e)
+    } finally in.close()
+  }
+
+  /** @param foreign the file is another checkpoint's, and may lie on another file system */
+  private def openForReading(path: Path, foreign: Boolean = false): FSDataInputStream =
+    try {
+      if (foreign) path.getFileSystem(hadoopConf).open(path) else reader.open(path)
     } catch {
       case e: IOException => throw SparkckptErrors.unreadableFile(path.toString, e)
     }
-    StateHandle.deserialize(bytes, path.toString)
-  }
 
   def open(
       ref: StateFileRef,
@@ -88,16 +131,25 @@ final class StateStorage(
       keySchema: StructType,
       valueSchema: StructType): StateFileReader = {
     val path = resolve(ref.path)
-    val in: FSDataInputStream = try reader.open(path) catch {
-      case e: IOException => throw SparkckptErrors.unreadableFile(path.toString, e)
-    }
+    val in = openForReading(path, ref.isForeign)
+    val counted = ref.range.intersect(range).getOrElse(KeyGroupRange.Empty)
     try new StateFileReader(
-      in, path.toString, ref, range, keySchema, valueSchema, matching) catch {
+      in, path.toString, ref, counted, keySchema, valueSchema, matching) catch {
       case e: Throwable => in.close(); throw e
     }
   }
 
   def delete(path: String): Unit = files.delete(resolve(path))
+
+  /** Whether other stores, or other checkpoints, may refer to the store's files. */
+  def isShared: Boolean = {
+    val ours = new Path(root.getParent, "_sparkckpt")
+    def holds(name: String): Boolean = {
+      val directory = new Path(ours, name)
+      reader.exists(directory) && reader.list(directory).nonEmpty
+    }
+    holds("manifests") || holds("pins") || reader.exists(new Path(ours, "restored.json"))
+  }
 
   /** The store's files. Only for cleaning up: a load never lists. */
   def list(): Seq[StateFileName] =
@@ -106,17 +158,22 @@ final class StateStorage(
 }
 
 /**
- * A file that appears whole on [[close]] or, cancelled, not at all. Failures name the file: the error
- * of a full local disk is an FSError, which says nothing and which Spark takes for a fatal one.
+ * A file being written. Failures name the file: the error of a full local disk is an FSError, which
+ * says nothing and which Spark takes for a fatal one.
  */
-final class StateOutput(path: Path, stream: CancellableFSDataOutputStream) extends OutputStream {
+final class StateOutput(path: Path, stream: OutputStream, discard: () => Unit)
+  extends OutputStream with Logging {
   import StateOutput.named
 
   override def write(b: Int): Unit = named(path)(stream.write(b))
   override def write(bytes: Array[Byte], offset: Int, length: Int): Unit =
     named(path)(stream.write(bytes, offset, length))
   override def close(): Unit = named(path)(stream.close())
-  def cancel(): Unit = stream.cancel()
+
+  /** Does not throw: what led here is the failure to be told. */
+  def cancel(): Unit = try discard() catch {
+    case e @ (_: IOException | _: FSError) => logWarning(s"$path was given up and may be left", e)
+  }
 }
 
 object StateOutput {
@@ -140,6 +197,7 @@ object StateFileName {
 
 object StateStorage {
   val DefaultFamily = "default"
+  private val BufferBytes = 64 * 1024
 
   private def isPlain(b: Byte): Boolean = {
     val c = b.toChar
