@@ -11,6 +11,8 @@ ifeq ($(SPARK),)
 SPARK := $(shell $(PYTHON) -c 'import sys; print("4.3" if sys.version_info >= (3, 11) else "4.2")')
 endif
 SPARK_MINORS := 4.2 4.3
+WORKERS ?= 2
+ROUNDS ?= 30
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -21,10 +23,10 @@ empty :=
 space := $(empty) $(empty)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jar demo test lint bench wheel clean
+.PHONY: help setup jar demo test test-full lint chaos bench wheel clean
 
 help:  ## Show this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) jar  ## Create .venv with the package, its jar and the dev tools (SPARK=4.2 or 4.3)
 
@@ -44,16 +46,25 @@ jar: $(INSTALLED)
 demo: setup  ## Run a streaming job, restart it from its checkpoint, and look into its state
 	$(BIN)/python -m sparkckpt demo
 
-test: setup  ## Run all tests
-	$(BIN)/python -m pytest
+test: setup  ## Run all tests, in WORKERS processes (a Spark each; they wait more than they compute)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-full: setup  ## Every example of every operator, along every chain of rescales, and moved in and out (hours)
+	SPARKCKPT_TEST_FULL=1 $(BIN)/python -m pytest -n $(WORKERS) tests/spark/test_operators.py tests/spark/test_python_operators.py tests/spark/test_rescale.py tests/spark/test_transfer.py tests/spark/test_transfer_edges.py tests/spark/test_restore.py tests/spark/test_restore_by_conf.py --timeout 0
 
 lint: setup  ## Check format, style and types (Scala is linted when the jar is compiled)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: setup  ## Run the benchmarks against Spark's own state stores
+chaos: setup  ## Kill drivers, executors and coordinators at random, ROUNDS times
+	SPARKCKPT_CHAOS_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos --timeout 0 -s
+
+bench: setup  ## Run the benchmarks: against Spark's own state stores, and of the coordinator
 	$(BIN)/python -m benchmarks.backend --quick
+	$(BIN)/python -m benchmarks.coordinator
+	$(BIN)/python -m benchmarks.acks
+	$(BIN)/python -m benchmarks.rescale --keys 100k,1m
 
 # Only the jars of these are used, never their Python.
 build/pyspark-%: | $(INSTALLED)

@@ -24,59 +24,25 @@ between "all files" and "log only". sparkckpt merges by the number of deltas, wh
 fifty batches hold five of Spark's snapshots and about three of these merges.
 """
 
-import json
-import os
-import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 
+from benchmarks.children import ResultsDifferError, command_line, parse_counts, run_child
 from benchmarks.contestants import CONTESTANTS, REFERENCE
 from benchmarks.report import Report
-from benchmarks.results import Job, Measured, Restart, Run, write_json
+from benchmarks.results import Job, Measured, Restart, Run
 from benchmarks.workload import Workload, generate
 
-ROOT = Path(__file__).resolve().parent.parent
-CHILD_TIMEOUT_SECONDS = 1800
-LOG_TAIL_LINES = 40
+CHILD = "benchmarks.run"
 REPORT_WIDTH = 132
-
-
-class ChildFailedError(click.ClickException):
-    """A child process ended without a result."""
-
-    @staticmethod
-    def of(job: Job, mode: str, log: Path) -> "ChildFailedError":
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-        return ChildFailedError(
-            f"The {mode} run of {job.contestant} with {job.keys} keys failed. Its log ends with:\n"
-            f"{tail}\nFix the cause, or leave it out with --contestants."
-        )
-
-
-class ResultsDifferError(click.ClickException):
-    """Two contestants put out different rows for the same input."""
-
-
-def parse_counts(_context: click.Context, _option: click.Parameter, text: str) -> list[int]:
-    """Counts such as `100k,1m`."""
-    units = {"k": 1_000, "m": 1_000_000}
-    try:
-        return [
-            int(float(item[:-1]) * units[item[-1]]) if item[-1] in units else int(item)
-            for item in (part.strip().lower() for part in text.split(","))
-        ]
-    except (ValueError, IndexError):
-        raise click.BadParameter(f"{text!r} is not a list of counts such as 100k,1m") from None
 
 
 @dataclass(frozen=True)
@@ -124,8 +90,8 @@ class Benchmark:
             self._settings.memory,
             self._settings.maintenance_seconds,
         )
-        measured = Measured.from_json(_run_child("measure", job))
-        restart = Restart(**_run_child("restart", job))
+        measured = Measured.from_json(run_child(CHILD, "measure", job))
+        restart = Restart(**run_child(CHILD, "restart", job))
         shutil.rmtree(directory)
         self._console.print(
             f"{workload.label}, repeat {repeat + 1} of {self._settings.repeat}: "
@@ -133,33 +99,6 @@ class Benchmark:
             highlight=False,
         )
         return Run(name, workload.label, workload.keys, workload.changes, repeat, measured, restart)
-
-
-def _run_child(mode: str, job: Job) -> dict[str, Any]:
-    """What one child process reports; its JVM ends with it, so runs never overlap."""
-    directory = Path(job.directory)
-    job_path, result = directory / "job.json", directory / f"{mode}.json"
-    log = directory / f"{mode}.log"
-    write_json(job, job_path)
-    search_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.run", mode, str(job_path), str(result)],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": search_path, "PYSPARK_PYTHON": sys.executable},
-        )
-        try:
-            code = process.wait(CHILD_TIMEOUT_SECONDS)
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-    if code != 0 or not result.is_file():
-        raise ChildFailedError.of(job, mode, log)
-    report: dict[str, Any] = json.loads(result.read_text())
-    return report
 
 
 def _rotated(names: Sequence[str], by: int) -> list[str]:
@@ -176,17 +115,6 @@ def _require_equal_results(runs: Sequence[Run]) -> None:
         )
 
 
-def _command(arguments: Sequence[str]) -> str:
-    """The command to repeat the figures, without the options that only name places."""
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if not skip and argument.partition("=")[0] not in ("--json", "--directory"):
-            kept.append(argument)
-        skip = argument in ("--json", "--directory")
-    return shlex.join(["python", "-m", "benchmarks.backend", *kept])
-
-
 @click.command(context_settings={"show_default": True})
 @click.option("--keys", callback=parse_counts, default="100k,1m", help="Keys in the state.")
 @click.option("--changes", callback=parse_counts, default="10k,100k", help="Keys a batch changes.")
@@ -196,8 +124,8 @@ def _command(arguments: Sequence[str]) -> str:
 @click.option("--quick", is_flag=True, help="100k keys, 10k changes, 30 batches, once.")
 @click.option(
     "--contestants",
-    default=",".join(CONTESTANTS),
-    help=f"Which to run; {REFERENCE} is always among them.",
+    default=",".join(name for name, c in CONTESTANTS.items() if not c.on_request),
+    help=f"Which of {', '.join(CONTESTANTS)} to run; {REFERENCE} always does.",
 )
 @click.option("--sparse", is_flag=True, help="Keys are random 64-bit numbers, not 0, 1, 2, ...")
 @click.option("--memory", default="4g", help="Heap of each run's JVM.")
@@ -258,7 +186,7 @@ def main(
         "memory": memory,
         "maintenance_seconds": maintenance,
     }
-    report = Report(_command(sys.argv[1:]), described, runs, profile)
+    report = Report(command_line("benchmarks.backend", sys.argv[1:]), described, runs, profile)
     report.print(console)
     if json_path is not None:
         report.write_json(json_path)

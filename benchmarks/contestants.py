@@ -37,6 +37,8 @@ class Contestant:
     """Present in progress reports only when this backend really ran."""
     load_metric: str | None = None
     is_sparkckpt: bool = False
+    on_request: bool = False
+    """It runs only if it is named: it is not another backend."""
 
 
 CONTESTANTS: dict[str, Contestant] = {
@@ -49,6 +51,15 @@ CONTESTANTS: dict[str, Contestant] = {
             "sparkckptDeltaBytes",
             "sparkckptLoadTimeMs",
             is_sparkckpt=True,
+        ),
+        Contestant(
+            "uncoordinated",
+            "sparkckpt, no coordinator",
+            {f"{_STORE}.sparkckpt.coordinator.enabled": "false"},
+            "sparkckptDeltaBytes",
+            "sparkckptLoadTimeMs",
+            is_sparkckpt=True,
+            on_request=True,
         ),
         Contestant(REFERENCE, "Spark RocksDB", _ROCKSDB, "rocksdbPutCount", "rocksdbLoadLatencyMs"),
         Contestant(

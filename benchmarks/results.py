@@ -19,6 +19,8 @@ class Job:
     directory: str
     memory: str
     maintenance_seconds: float
+    target_parallelism: int = 0
+    """What the checkpoint is rescaled to, if it is."""
 
     @staticmethod
     def read(path: Path) -> "Job":

@@ -15,7 +15,10 @@ from sparkckpt.errors import InvalidConfError
 PREFIX = "spark.sql.streaming.stateStore.sparkckpt."
 """Spark hands a state store provider only options under `spark.sql.streaming.stateStore.`"""
 
-Value = str | int | float
+NOTHING = "none"
+"""How an empty value is written where nothing cannot be."""
+
+Value = str | int | float | bool
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,27 @@ class Option:
     def default_text(self) -> str:
         if self.kind == "bytes" and isinstance(self.default, int) and self.default % 1024 == 0:
             return f"{self.default // 1024}k"
-        return str(self.default)
+        return _text_of(self.default) or NOTHING
 
     def value_of(self, text: object) -> Value:
         try:
-            return self.parse(str(text).strip())
+            return self.parse(_text_of(text).strip())
         except ValueError as error:
             raise InvalidConfError.value(self.key, text, str(error)) from error
+
+
+def _text_of(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _boolean(text: str) -> Value:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+def _text(text: str) -> Value:
+    return "" if text.lower() == NOTHING else text
 
 
 def _integer(minimum: int, maximum: int) -> Callable[[str], Value]:
@@ -81,6 +98,22 @@ def _choice(*choices: str) -> Callable[[str], Value]:
         if text.lower() not in choices:
             raise ValueError(f"it must be one of {', '.join(choices)}")
         return text.lower()
+
+    return parse
+
+
+def _optional(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    return lambda text: "" if text.lower() in ("", NOTHING) else parse(text)
+
+
+def _items(item: str, what: str) -> Callable[[str], Value]:
+    """Items of this pattern, separated by commas; their text is the value."""
+
+    def parse(text: str) -> Value:
+        items = [part.strip() for part in text.split(",")]
+        if not all(re.fullmatch(item, part, re.ASCII) for part in items):
+            raise ValueError(f"it must be {what}")
+        return ",".join(items)
 
     return parse
 
@@ -142,6 +175,160 @@ OPTIONS: tuple[Option, ...] = (
         "A merge includes the base once the changes weigh this multiple of its bytes.",
         _number(0.0),
     ),
+    Option(
+        "coordinator.enabled",
+        "bool",
+        True,
+        "Whether the coordinator completes checkpoints; without it executors delete old state.",
+        _boolean,
+    ),
+    Option(
+        "coordinator.python",
+        "string",
+        "",
+        "Python that runs the coordinator, set when the application starts; none: the driver's.",
+        _text,
+    ),
+    Option(
+        "checkpoint.interval",
+        "int",
+        1,
+        "Every so many batches a checkpoint is completed.",
+        _integer(1, 1 << 30),
+    ),
+    Option(
+        "checkpoint.retained",
+        "int",
+        10,
+        "Number of completed checkpoints that are kept.",
+        _integer(1, 1 << 30),
+    ),
+    Option(
+        "checkpoint.timeout",
+        "int",
+        600,
+        "Seconds after which a checkpoint that is not complete is aborted.",
+        _integer(1, 1 << 30),
+    ),
+    Option(
+        "checkpoint.tolerableFailures",
+        "int",
+        -1,
+        "Consecutive checkpoints that may fail before checkpoint.onFailure applies; -1: any.",
+        _integer(-1, 1 << 30),
+    ),
+    Option(
+        "checkpoint.onFailure",
+        "string",
+        "warn",
+        "What too many failed checkpoints lead to: warn, or stop the query before its next batch.",
+        _choice("warn", "stop"),
+    ),
+    Option(
+        "store",
+        "string",
+        "files",
+        "Where completed checkpoints are registered: files (beside the state) or zookeeper.",
+        _choice("files", "zookeeper"),
+    ),
+    Option(
+        "zookeeper.quorum",
+        "string",
+        "",
+        "ZooKeeper servers as host:port,host:port, for store=zookeeper.",
+        _text,
+    ),
+    Option(
+        "zookeeper.root",
+        "string",
+        "/sparkckpt",
+        "ZooKeeper node below which checkpoints are registered.",
+        _text,
+    ),
+    Option(
+        "restore.path",
+        "string",
+        "",
+        "Checkpoint that a query whose checkpointLocation is empty starts from.",
+        _text,
+    ),
+    Option(
+        "restore.query",
+        "string",
+        "",
+        "Name of the query that is restored; none: the only stateful one that starts empty.",
+        _text,
+    ),
+    Option(
+        "restore.mode",
+        "string",
+        "no-claim",
+        "What becomes of the files restored from: no-claim, claim or copy.",
+        _choice("no-claim", "claim", "copy"),
+    ),
+    Option(
+        "restore.checkpointId",
+        "int",
+        "",
+        "Which completed checkpoint of restore.path to restore; none: the newest.",
+        _optional(_integer(1, (1 << 63) - 1)),
+    ),
+    Option(
+        "restore.parallelism",
+        "int",
+        "",
+        "Number of state partitions after the restore; none: as it was.",
+        _optional(_integer(1, 32768)),
+    ),
+    Option(
+        "restore.maxParallelism",
+        "int",
+        "",
+        "Number of key groups after the restore; none: as it was.",
+        _optional(_integer(1, 32768)),
+    ),
+    Option(
+        "restore.allowNonRestoredState",
+        "bool",
+        False,
+        "Whether state may be left behind whose operator the query does not have any more.",
+        _boolean,
+    ),
+    Option(
+        "restore.mapOperators",
+        "string",
+        "",
+        "New ids of operators, as OLD=NEW,OLD=NEW.",
+        _optional(_items(r"\d+\s*=\s*\d+", "OLD=NEW,OLD=NEW with operator ids")),
+    ),
+    Option(
+        "restore.dropOperators",
+        "string",
+        "",
+        "Ids of operators whose state is left behind, as ID,ID.",
+        _optional(_items(r"\d+", "operator ids, as ID,ID")),
+    ),
+    Option(
+        "restore.addOperators",
+        "string",
+        "",
+        "New operators, which start with empty state, as ID=NAME,ID=NAME.",
+        _optional(_items(r"\d+\s*=\s*[\w:]+", "ID=NAME,ID=NAME with ids and names of operators")),
+    ),
+    Option(
+        "restore.allowSinkAhead",
+        "bool",
+        False,
+        "Whether a query without state may start whose file sink has the output of later batches.",
+        _boolean,
+    ),
+    Option(
+        "rescaleOnRestart",
+        "bool",
+        False,
+        "Whether a query is rescaled at its start to the session's spark.sql.shuffle.partitions.",
+        _boolean,
+    ),
 )
 
 
@@ -155,5 +342,5 @@ def settings_of(options: Mapping[str, object]) -> dict[str, str]:
         if option is None:
             raise InvalidConfError.unknown(name, difflib.get_close_matches(name, by_name, n=2))
         option.value_of(value)
-        settings[option.key] = str(value)
+        settings[option.key] = _text_of(value)
     return settings

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparkckpt.checkpoints import list_checkpoints, verify
 from sparkckpt.errors import SparkckptError
 from sparkckpt.session import configure
 
@@ -85,6 +86,17 @@ def run(output: "Output", directory: Path | None = None) -> None:
     _compare(in_state, expected, str(newest))
     output.note(f"   The newest, {newest.relative_to(checkpoint)}, read with pyarrow:")
     output.rows(f"{min(5, len(changes))} of its {len(changes)} rows", changes[:5])
+
+    problems = verify(checkpoint)
+    if problems.num_rows:
+        raise DemoFailedError(f"The checkpoints in {checkpoint} are damaged: {problems}")
+    completed = list_checkpoints(checkpoint).to_pylist()
+    if completed[-1]["batch_id"] != last:
+        raise DemoFailedError(f"The last checkpoint in {checkpoint} is {completed[-1]}.")
+    output.note(
+        f"5. {len(completed)} checkpoints are complete and sound, the newest that of batch {last}: "
+        f"see `sparkckpt list {checkpoint}`, and `sparkckpt show`, `verify`."
+    )
 
 
 def _run_application(root: Path) -> int:

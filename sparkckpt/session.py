@@ -8,11 +8,13 @@ return a builder that would silently run without the plugin.
 import os
 import shlex
 import shutil
+import site
 import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkckpt.conf import Value, settings_of
+from sparkckpt.conf import PREFIX, Value, settings_of
 from sparkckpt.errors import JavaNotFoundError, SessionAlreadyRunningError, UnsupportedSparkError
 from sparkckpt.jar import JAR_NAME, SparkInstallation, jar_path
 from sparkckpt.launch import JARS_KEY, MASTER_KEY, PLUGINS_KEY, LaunchSettings, append_item
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 PLUGIN = "org.apache.spark.sql.sparkckpt.SparkckptPlugin"
 PYTHON_KEY = "spark.pyspark.python"
+COORDINATOR_PYTHON_KEY = PREFIX + "coordinator.python"
+PACKAGE_PATH_KEY = PREFIX + "internal.packagePath"
 
 
 def configure(builder: "SparkSession.Builder", **options: Value) -> "SparkSession.Builder":
@@ -37,6 +41,7 @@ def configure(builder: "SparkSession.Builder", **options: Value) -> "SparkSessio
         launch = _launch_settings(spark, jar)
         settings |= enabling_settings(jar, launch, builder._options)
         settings |= _worker_python(launch, builder._options)
+        settings |= _coordinator_python(launch, {**builder._options, **settings})
         if launch.submit_args:
             _append_to_submit_args(launch, settings)
     for key, value in settings.items():
@@ -76,6 +81,19 @@ def _worker_python(launch: LaunchSettings, builder_options: dict[str, object]) -
         return {}
     os.environ["PYSPARK_PYTHON"] = sys.executable
     return {PYTHON_KEY: sys.executable}
+
+
+def _coordinator_python(
+    launch: LaunchSettings, builder_options: dict[str, object]
+) -> dict[str, str]:
+    """The coordinator runs beside the driver, so this very interpreter and package will do."""
+    if not sys.executable or launch.value_of(COORDINATOR_PYTHON_KEY, builder_options):
+        return {}
+    settings = {COORDINATOR_PYTHON_KEY: sys.executable}
+    package_path = str(Path(__file__).resolve().parent.parent)
+    if package_path not in (sysconfig.get_path("purelib"), site.getusersitepackages()):
+        settings[PACKAGE_PATH_KEY] = package_path
+    return settings
 
 
 def _refuse_remote(builder: "SparkSession.Builder") -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For applications of some seconds: the best code comes too late for them, and its compiler takes
+the processors from the other test process."""
 SESSION_CONFS = {
     "spark.master": "local[2]",
     "spark.driver.memory": "2g",
@@ -37,12 +40,33 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
+LONGEST_FIRST = (
+    "test_faults",
+    "test_operators",
+    "test_transfer_edges",
+    "test_python_operators",
+    "test_plans",
+    "test_types",
+    "test_rescale",
+    "test_restore_by_conf",
+    "test_state_reader",
+)
+"""A file is run by one process as a whole: the last to begin should be short ones."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything under tests/spark and tests/chaos needs Spark: marked so, and run last."""
     for item in items:
         if {"spark", "chaos"} & set(item.path.relative_to(ROOT).parts[:-1]):
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, int]:
+    needs_spark = item.get_closest_marker("spark") is not None
+    name = item.path.stem
+    place = LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
+    return needs_spark, place if needs_spark else 0
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 """The on-disk format of PROTOCOL.md: the only Python code that knows bytes.
 
-`handle` reads and writes handles, `statefile` reads state files and `writer` writes them, `resolve`
-computes the state that a list of files stands for. Nothing here may know about Spark's own logs or
-decide which version to read.
+`handle` reads and writes handles, `metadata` completed checkpoints, `manifest` finds them where a
+commit names one; `statefile` reads state files and `writer` writes them; `slices` cuts lists of
+files by key groups; `resolve` computes the state that a list stands for. What Spark's own files say
+is asked of `sparklog`. Nothing here may decide which version to read.
 """
 
 from sparkckpt.format.handle import (
@@ -11,10 +12,24 @@ from sparkckpt.format.handle import (
     StateHandle,
     handle_path,
     load_handle,
+    read_description,
     read_handle,
+    write_description,
     write_handle,
 )
+from sparkckpt.format.metadata import (
+    CheckpointMetadata,
+    CheckpointStatistics,
+    MasterState,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    metadata_path,
+    read_metadata,
+    write_metadata,
+)
 from sparkckpt.format.resolve import resolve
+from sparkckpt.format.slices import clip, slices_of
 from sparkckpt.format.statefile import (
     BatchIndex,
     StateFamily,
@@ -26,17 +41,30 @@ from sparkckpt.format.writer import write_state_file
 
 __all__ = [
     "BatchIndex",
+    "CheckpointMetadata",
+    "CheckpointStatistics",
     "FamilyFiles",
+    "MasterState",
+    "OperatorState",
+    "OperatorStateHandle",
+    "OperatorSubtaskState",
     "StateFamily",
     "StateFile",
     "StateFileMetadata",
     "StateFileRef",
     "StateHandle",
+    "clip",
     "handle_path",
     "load_handle",
+    "metadata_path",
+    "read_description",
     "read_handle",
+    "read_metadata",
     "read_state",
     "resolve",
+    "slices_of",
+    "write_description",
     "write_handle",
+    "write_metadata",
     "write_state_file",
 ]

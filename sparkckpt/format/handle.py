@@ -5,19 +5,17 @@ as a whole if any part of it is damaged or contradicts another; this module must
 guess, and never look at a state file.
 """
 
-import json
 import os
 import re
-import struct
-import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import zstandard
-
-from sparkckpt.errors import CorruptStateError, UnsupportedFormatVersionError
+from sparkckpt.errors import CorruptStateError
+from sparkckpt.fields import MAX_LONG, Fields
+from sparkckpt.format.frame import HEADER_LENGTH, Frame, compress, decompress
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, range_of
 from sparkckpt.storage import Storage
 
@@ -26,13 +24,9 @@ MAGIC = b"SPCKHNDL"
 DEFAULT_NAME = "default"
 """Spark's name for the store or column family of operators that need only one."""
 
-_HEADER = struct.Struct("<8sI")
-_TRAILER = struct.Struct("<II8s")
-_MAX_DESCRIPTION_BYTES = 256 << 20
-_ZSTD_LEVEL = 3
-
-HEADER_LENGTH = _HEADER.size
-"""Where the first inlined state file begins."""
+_MAX_CRC32 = 2**32 - 1
+_INTEGERS = [int] * 10
+_FRAME = Frame(MAGIC, FORMAT_VERSION, "handle")
 
 
 @dataclass(frozen=True)
@@ -41,6 +35,8 @@ class StateFileRef:
 
     `path` is relative to the state root of the checkpoint or absolute. `offset` is not 0 where the
     file is inlined in a handle. The crc covers the tail, all that follows the last record batch.
+    The span from `first_key_group` to `last_key_group` is that of the rows that count. It is that
+    of all rows, or of a part of them: a slice, made by a rescale. `rows` is always of the file.
     """
 
     path: str
@@ -141,12 +137,8 @@ def read_handle(source: bytes | os.PathLike[str], where: str | None = None) -> S
     if not isinstance(source, bytes):
         return read_handle(Path(source).read_bytes(), where or os.fspath(source))
     where = where or "the handle"
-    description, start = _description_of(source, where)
-    try:
-        fields = _Fields(json.loads(description), "its description", where)
-    except ValueError as error:
-        raise CorruptStateError(where, f"its description is not JSON: {error}") from error
-    handle = _handle_from(fields)
+    description, start = _FRAME.unpack(source, where)
+    handle = read_description(description, where)
     for file in (file for family in handle.families for file in family.files):
         inlined_here = file.inlined and file.path == handle.path
         if inlined_here and not HEADER_LENGTH <= file.offset <= start - file.length:
@@ -154,93 +146,49 @@ def read_handle(source: bytes | os.PathLike[str], where: str | None = None) -> S
     return handle
 
 
+def check_unread_bytes(data: bytes, handle: StateHandle, where: str) -> None:
+    """Checks that the files inlined in a handle's bytes lie one after the other and fill them."""
+    _, end = _FRAME.unpack(data, where)
+    files = (file for family in handle.families for file in family.files)
+    inlined = [(file.offset, file.length) for file in files if file.path == handle.path]
+    position = HEADER_LENGTH
+    for offset, length in sorted(inlined):
+        if offset != position:
+            break
+        position += length
+    if position != end:
+        raise CorruptStateError(where, f"nothing accounts for its bytes {position} to {end}")
+
+
 def write_handle(handle: StateHandle, inlined: bytes = b"") -> bytes:
     """The bytes of a handle; `inlined` are its state files, the first at HEADER_LENGTH."""
-    description = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(
-        json.dumps(_to_json(handle), separators=(",", ":")).encode()
+    return _FRAME.pack(write_description(handle), inlined)
+
+
+def read_description(description: bytes, where: str) -> StateHandle:
+    """The handle with this description; files may be inlined in it that are not at hand."""
+    fields = Fields(decompress(description, where), "its description", where)
+    max_parallelism = max_parallelism_of(fields)
+    families = fields.objects("families", "a family")
+    return handle_from(
+        fields,
+        [_family_from(family, max_parallelism) for family in families],
     )
-    trailer = _TRAILER.pack(len(description), zlib.crc32(description), MAGIC)
-    return _HEADER.pack(MAGIC, FORMAT_VERSION) + inlined + description + trailer
 
 
-def _description_of(data: bytes, where: str) -> tuple[bytes, int]:
-    """The verified and decompressed description, and where it begins in the handle."""
-    if len(data) < _HEADER.size + _TRAILER.size:
-        raise CorruptStateError(where, f"it is truncated to {len(data)} bytes")
-    magic, version = _HEADER.unpack_from(data)
-    if magic != MAGIC:
-        raise CorruptStateError(where, "it does not begin as a handle does")
-    if version > FORMAT_VERSION:
-        raise UnsupportedFormatVersionError(where, version, FORMAT_VERSION)
-    if version < 1:
-        raise CorruptStateError(where, "it has format version 0")
-    end = len(data) - _TRAILER.size
-    length, crc32, magic = _TRAILER.unpack_from(data, end)
-    if magic != MAGIC:
-        raise CorruptStateError(where, "it does not end as a handle does: it is truncated")
-    start = end - length
-    if start < _HEADER.size:
-        raise CorruptStateError(where, f"its description cannot have {length} bytes")
-    compressed = data[start:end]
-    if zlib.crc32(compressed) != crc32:
-        raise CorruptStateError(where, "the checksum of its description does not match")
-    try:
-        size = zstandard.frame_content_size(compressed)
-        if not 0 <= size <= _MAX_DESCRIPTION_BYTES:
-            raise CorruptStateError(where, f"its description would have {size} bytes")
-        return zstandard.ZstdDecompressor().decompress(compressed), start
-    except zstandard.ZstdError as error:
-        raise CorruptStateError(where, f"its description is not zstd: {error}") from error
+def write_description(handle: StateHandle) -> bytes:
+    """The description alone: what a handle says, without the files inlined in it."""
+    return compress(_to_json(handle))
 
 
-class _Fields:
-    """Typed access to a JSON object. Fields it is not asked for are ignored, as the law demands."""
-
-    def __init__(self, value: object, what: str, where: str) -> None:
-        self.what, self.where = what, where
-        if not isinstance(value, dict):
-            raise self.corrupt(f"{what} is no JSON object")
-        self._values: dict[str, Any] = value
-
-    def corrupt(self, why: str) -> CorruptStateError:
-        return CorruptStateError(self.where, why)
-
-    def require(self, condition: bool, why: str) -> None:
-        if not condition:
-            raise self.corrupt(f"in {self.what} {why}")
-
-    def _get(self, name: str, kind: type) -> Any:
-        value = self._values.get(name)
-        self.require(type(value) is kind, f"'{name}' is {value!r}")
-        return value
-
-    def integer(self, name: str, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
-        value: int = self._get(name, int)
-        self.require(minimum <= value <= maximum, f"'{name}' is {value}")
-        return value
-
-    def text(self, name: str, pattern: str = r"(?s).+") -> str:
-        value: str = self._get(name, str)
-        self.require(re.fullmatch(pattern, value) is not None, f"'{name}' is {value!r}")
-        return value
-
-    def flag(self, name: str) -> bool:
-        value: bool = self._get(name, bool)
-        return value
-
-    def has(self, name: str) -> bool:
-        return self._values.get(name) is not None
-
-    def objects(self, name: str, what: str) -> Sequence["_Fields"]:
-        return [_Fields(value, what, self.where) for value in self._get(name, list)]
+def max_parallelism_of(fields: Fields) -> int:
+    return fields.integer("maxParallelism", 1, DEFAULT_MAX_PARALLELISM)
 
 
-def _handle_from(fields: _Fields) -> StateHandle:
-    max_parallelism = fields.integer("maxParallelism", 1, DEFAULT_MAX_PARALLELISM)
+def handle_from(fields: Fields, families: Sequence[FamilyFiles]) -> StateHandle:
+    """The handle that these fields of a description make up with its families."""
+    max_parallelism = max_parallelism_of(fields)
     parallelism = fields.integer("parallelism", 1, max_parallelism)
-    families = tuple(
-        _family_from(family, max_parallelism) for family in fields.objects("families", "a family")
-    )
     handle = StateHandle(
         operator_id=fields.integer("operatorId"),
         operator_name=fields.text("operatorName"),
@@ -256,7 +204,7 @@ def _handle_from(fields: _Fields) -> StateHandle:
         last_key_group=fields.integer("lastKeyGroup"),
         changed_rows=fields.integer("changedRows"),
         change_digest=fields.text("changeDigest", "[0-9a-f]{16}"),
-        families=families,
+        families=tuple(families),
     )
     owned = range_of(handle.partition, parallelism, max_parallelism)
     fields.require(
@@ -269,43 +217,59 @@ def _handle_from(fields: _Fields) -> StateHandle:
     return handle
 
 
-def _family_from(fields: _Fields, max_parallelism: int) -> FamilyFiles:
-    name = fields.text("family")
-    files = fields.objects("files", f"a file of the family {name!r}")
+def _family_from(fields: Fields, max_parallelism: int) -> FamilyFiles:
+    try:
+        files = list(map(_FILE_VALUES, fields.array("files")))
+    except (KeyError, TypeError) as error:
+        raise fields.corrupt(f"a file of a column family is incomplete: {error}") from error
+    return family_from(fields, files, max_parallelism)
+
+
+def family_from(
+    fields: Fields, files: Iterable[Sequence[Any]], max_parallelism: int
+) -> FamilyFiles:
+    """The family with these files, each given by its values in the order of FILE_FIELDS."""
     return FamilyFiles(
-        name, fields.flag("multiValued"), tuple(_file_from(file, max_parallelism) for file in files)
+        fields.text("family"),
+        fields.flag("multiValued"),
+        tuple(_file_from(values, max_parallelism, fields) for values in files),
     )
 
 
-def _file_from(fields: _Fields, max_parallelism: int) -> StateFileRef:
-    file = StateFileRef(
-        path=fields.text("path"),
-        offset=fields.integer("offset"),
-        length=fields.integer("length", 1),
-        tail_length=fields.integer("tailLength", 1),
-        tail_crc32=fields.integer("tailCrc32", 0, 2**32 - 1),
-        rows=fields.integer("rows"),
-        first_key_group=fields.integer("firstKeyGroup", 0, max_parallelism - 1),
-        last_key_group=fields.integer("lastKeyGroup", 0, max_parallelism - 1),
-        first_version=fields.integer("firstVersion", 1),
-        last_version=fields.integer("lastVersion", 1),
-        level=fields.integer("level"),
-        base=fields.flag("base"),
-    )
-    fields.require(file.tail_length <= file.length, "the tail is longer than the file")
-    fields.require(file.first_key_group <= file.last_key_group, "the key groups are reversed")
-    fields.require(file.first_version <= file.last_version, "the versions are reversed")
-    return file
+def _file_from(values: Sequence[Any], max_parallelism: int, family: Fields) -> StateFileRef:
+    """Checked in one go, and told apart only when it fails: a checkpoint has many of these."""
+    path, _, length, tail_length, tail_crc32, _ = values[:6]
+    first_key_group, last_key_group, first_version, last_version, _, base = values[6:]
+    numbers = values[1:11]
+    if not (
+        type(path) is str
+        and path
+        and list(map(type, numbers)) == _INTEGERS
+        and type(base) is bool
+        and 0 <= min(numbers) <= max(numbers) <= MAX_LONG
+        and 1 <= tail_length <= length
+        and tail_crc32 <= _MAX_CRC32
+        and first_key_group <= last_key_group < max_parallelism
+        and 1 <= first_version <= last_version
+    ):
+        entry = dict(zip(FILE_FIELDS, values, strict=True))
+        raise family.corrupt(f"in {family.what} the file {entry} is impossible")
+    return StateFileRef(*values)
+
+
+def camel_case(name: str) -> str:
+    """A field's name as our JSON has it."""
+    return re.sub(r"_(\w)", lambda match: match[1].upper(), name)
+
+
+FILE_FIELDS = tuple(camel_case(field.name) for field in fields(StateFileRef))
+_FILE_VALUES = itemgetter(*FILE_FIELDS)
 
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
     if isinstance(value, (StateHandle, FamilyFiles, StateFileRef)):
-        members = ((_camel_case(name), _to_json(item)) for name, item in vars(value).items())
+        members = ((camel_case(name), _to_json(item)) for name, item in vars(value).items())
         return {name: item for name, item in members if item is not None}
     return value
-
-
-def _camel_case(name: str) -> str:
-    return re.sub(r"_(\w)", lambda match: match[1].upper(), name)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkckpt.errors import CorruptStateError, UnknownFamilyError, UnsupportedFormatVersionError
+from sparkckpt.format.arrowhead import is_head_of
 from sparkckpt.format.handle import DEFAULT_NAME, StateFileRef, StateHandle
 from sparkckpt.format.resolve import APPEND, PUT, resolve
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange
@@ -130,6 +131,7 @@ class StateFile:
         self._read_range = read_range
         tail_start = ref.length - ref.tail_length
         tail = self._read_verified(tail_start, ref.tail_length, ref.tail_crc32, "its tail")
+        self._tail = tail
         self.schema, self.metadata, arrow_batches = _parse_footer(tail, where)
         self._check_schema()
         self._check_index(tail_start, arrow_batches)
@@ -153,20 +155,51 @@ class StateFile:
         return self.metadata.batches
 
     def read(self, key_groups: KeyGroupRange | None = None) -> pa.Table:
-        """The rows of these key groups, by default of all, in the order of the file."""
-        wanted = [
-            b for b in self.batches if key_groups is None or b.key_groups.overlaps(key_groups)
-        ]
-        table = pa.Table.from_batches([self._read_batch(b) for b in wanted], self.schema)
-        if key_groups is None or all(
-            b.first_key_group in key_groups and b.last_key_group in key_groups for b in wanted
-        ):
+        """The rows of these key groups, by default of all, in the order of the file.
+
+        Rows outside of the slice that the handle refers to are never among them.
+        """
+        refers_to = self.ref.key_groups
+        inside = refers_to if key_groups is None else refers_to.clip_to(key_groups)
+        if inside is None:
+            return self.schema.empty_table()
+        wanted = [b for b in self.batches if b.key_groups.overlaps(inside)]
+        table = pa.Table.from_batches([self.read_batch(b) for b in wanted], self.schema)
+        if all(b.first_key_group in inside and b.last_key_group in inside for b in wanted):
             return table
         key_group = table["kg"]
-        inside = pc.and_(
-            pc.greater_equal(key_group, key_groups.first), pc.less_equal(key_group, key_groups.last)
+        return table.filter(
+            pc.and_(
+                pc.greater_equal(key_group, inside.first), pc.less_equal(key_group, inside.last)
+            )
         )
-        return table.filter(inside)
+
+    @property
+    def span(self) -> KeyGroupRange:
+        """The key groups of all rows; those that the handle refers to may be a slice of it."""
+        if not self.batches:
+            return KeyGroupRange(0, 0)
+        return KeyGroupRange(self.batches[0].first_key_group, self.batches[-1].last_key_group)
+
+    def check_slice(self, ref: StateFileRef) -> None:
+        """Checks that a reference to this file refers to rows it can have."""
+        key_groups = ref.key_groups
+        if self.batches and key_groups.clip_to(self.span) != key_groups:
+            raise self._corrupt(f"it spans {self.span}, its handle says {key_groups}")
+
+    def check_unread_bytes(self) -> None:
+        """Checks what `read` never looks at: the head, and that nothing else lies between."""
+        end = self.ref.length - self.ref.tail_length
+        starts = [*(batch.offset for batch in self.batches), end]
+        ends = [batch.offset + batch.length for batch in self.batches]
+        for position, start in zip(ends, starts[1:], strict=True):
+            if position != start:
+                raise self._corrupt(f"nothing accounts for its bytes {position} to {start}")
+        head = self._read_range(self.ref.offset, starts[0])
+        if not is_head_of(head, self._tail):
+            raise self._corrupt(
+                f"its head, {starts[0]} bytes, is not the one its footer belongs to"
+            )
 
     def _read_verified(self, offset: int, length: int, crc32: int, what: str) -> bytes:
         start = self.ref.offset + offset
@@ -179,7 +212,8 @@ class StateFile:
             )
         return data
 
-    def _read_batch(self, batch: BatchIndex) -> pa.RecordBatch:
+    def read_batch(self, batch: BatchIndex) -> pa.RecordBatch:
+        """The rows of one record batch."""
         what = f"the record batch of the key groups {batch.key_groups}"
         data = self._read_verified(batch.offset, batch.length, batch.crc32, what)
         try:
@@ -223,10 +257,7 @@ class StateFile:
         rows = sum(batch.rows for batch in self.batches)
         if rows != self.ref.rows:
             raise self._corrupt(f"it has {rows} rows, its handle says {self.ref.rows}")
-        if self.batches:
-            span = KeyGroupRange(self.batches[0].first_key_group, key_group)
-            if span != self.ref.key_groups:
-                raise self._corrupt(f"it spans {span}, its handle says {self.ref.key_groups}")
+        self.check_slice(self.ref)
 
     def _check_rows(self, rows: pa.RecordBatch, batch: BatchIndex, what: str) -> None:
         if rows.num_rows != batch.rows:

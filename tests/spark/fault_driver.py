@@ -15,6 +15,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 import sparkckpt
+from tests.conftest import QUICK_JVM
 from tests.spark import jobs
 from tests.spark.faults import Faults, running_sums, wait_until
 from tests.spark.streams import (
@@ -37,6 +38,8 @@ CONFS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.executor.memory": "512m",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.executor.extraJavaOptions": QUICK_JVM,
 }
 HOSTS = ("127.0.0.1", "127.0.0.2")
 """Of the cluster with two hosts: Spark starts no speculative copy of a task on the same one."""

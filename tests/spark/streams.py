@@ -59,6 +59,9 @@ ORACLE = Backend(
 )
 """One partition: the result of a query does not depend on it, and it is the fastest."""
 
+FULL = "SPARKCKPT_TEST_FULL" in os.environ
+"""Whether every example runs: `make test-full`."""
+
 SPARKCKPT = Backend(
     "sparkckpt",
     {STATE_STORE + "sparkckpt.merge.maxDeltas": "3"},
@@ -163,14 +166,20 @@ def run(
     workdir: Path,
     backend: Backend,
     restart_after: Collection[int] = (),
+    at_restart: Callable[[int, Path], None] | None = None,
 ) -> Output:
-    """Run the whole job; after each batch of `restart_after` stop it, unload its state, go on."""
+    """Run the whole job; after each batch of `restart_after` stop it, unload its state, go on.
+
+    `at_restart` is called with the number of the restart, from 0, and the checkpoint.
+    """
     output: Output = {}
 
     def collect(rows: DataFrame, batch: int) -> None:
         output[batch] = canonical_rows(rows.collect())
 
     for segment, batches in enumerate(segments(len(job.batches), restart_after)):
+        if segment and at_restart is not None:
+            at_restart(segment - 1, checkpoint_of(workdir))
         feed(job, workdir, batches)
         session = session_for(spark, {**backend.confs_of(segment), **job.confs})
         start(session, job, workdir, collect).awaitTermination()

@@ -217,7 +217,12 @@ def test_a_checkpoint_of_sparks_own_provider(
             STATE_STORE + "rocksdb.changelogCheckpointing.enabled": "true",
         }
     )
-    query.advance()
+    if version == 1 and spark.version.startswith("4.2"):
+        # There Spark itself would go on in format 2.
+        with pytest.raises(StreamingQueryException, match="SPARKCKPT_FOREIGN_PROVIDER_FORMAT"):
+            query.advance()
+    else:
+        query.advance()
     assert not list(tmp_path.rglob("*.handle"))
 
 

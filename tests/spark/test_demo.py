@@ -27,6 +27,7 @@ def test_the_demonstration_continues_exactly_and_shows_state(tmp_path: Path) -> 
     )
     assert process.returncode == 0, process.stderr
     assert "equal to the sum of the input" in process.stderr
+    assert "6 checkpoints are complete and sound" in process.stderr
     rows = json.loads(process.stdout)
     assert rows
     assert all(row["user (key)"].startswith("user-") for row in rows)

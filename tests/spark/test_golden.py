@@ -6,9 +6,11 @@ the model that the rows were made from, so that the readers are held against som
 not share a line with them.
 """
 
+import itertools
 import json
 import os
 import shutil
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,18 @@ from pyspark.sql import SparkSession
 
 from sparkckpt.format import load_handle
 from sparkckpt.storage import Storage
-from tests.spark import jobs
-from tests.spark.streams import PARTITIONS, STATE_STORE, Backend, Job, checkpoint_of, run
+from tests.spark import jobs, python_jobs
+from tests.spark.streams import (
+    PARTITIONS,
+    STATE_STORE,
+    Backend,
+    Job,
+    checkpoint_of,
+    feed,
+    open_sources,
+    run,
+    session_for,
+)
 from tests.spark.test_provider_model import Walk
 from tests.unit.format_samples import DATA
 
@@ -70,6 +82,55 @@ def test_write_lists(spark: SparkSession, tmp_path: Path) -> None:
         for family, rows in model.items()
     }
     save("lists", tmp_path, version, checkpoint_id, families)
+
+
+NAMED_SOURCES = {"spark.sql.streaming.offsetLog.formatVersion": "2"}
+SPARK_LOGS = {
+    "window": Job.of(jobs.EVENTS, jobs.events(3), jobs.windowed),
+    "join": jobs.time_range_join("inner", 2),
+    "processor": replace(
+        python_jobs.with_state(python_jobs.Variables(True), batches=3), confs=NAMED_SOURCES
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPARK_LOGS)
+def test_write_spark_logs(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """What Spark itself keeps in a checkpoint directory, after a restart, without the sources."""
+    backend = Backend(name, {PARTITIONS: "2"})
+    run(spark, SPARK_LOGS[name], tmp_path, backend, restart_after=[1])
+    checkpoint = checkpoint_of(tmp_path)
+    target = DATA / "sparklog" / name
+    shutil.rmtree(target, ignore_errors=True)
+    own = ("metadata", "offsets/*", "commits/*")
+    of_operators = (
+        "state/*/_metadata/**/*",
+        "state/*/0/**/_metadata/*",
+        "state/*/_stateSchema/**/*",
+    )
+    for path in itertools.chain.from_iterable(map(checkpoint.glob, own + of_operators)):
+        if path.is_file() and not path.name.startswith("."):
+            copy = target / path.relative_to(checkpoint)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes().replace(bytes(checkpoint), b"/checkpoint"))
+
+
+def test_write_commit_of_named_sink(spark: SparkSession, tmp_path: Path) -> None:
+    """Version 3 of the commit log; Python's writer cannot name a sink yet."""
+    job = SPARK_LOGS["window"]
+    session = session_for(
+        spark, {PARTITIONS: "2", "spark.sql.streaming.queryEvolution.enableSinkEvolution": "true"}
+    )
+    feed(job, tmp_path, [0])
+    writer = (
+        job.transform(open_sources(session, job, tmp_path))
+        .writeStream.option("checkpointLocation", str(checkpoint_of(tmp_path)))
+        .trigger(availableNow=True)
+        .format("noop")
+    )
+    writer._jwrite.name("out")
+    writer.start().awaitTermination()
+    shutil.copyfile(checkpoint_of(tmp_path) / "commits" / "0", DATA / "sparklog" / "commit-v3")
 
 
 def save(name: str, state: Path, version: int, checkpoint_id: str, rows: dict[str, Any]) -> None:

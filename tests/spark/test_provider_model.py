@@ -130,6 +130,7 @@ def test_random_walk_matches_the_model(spark: Any, tmp_path: Path, inline: str) 
         PREFIX + "inlineThreshold": inline,
         PREFIX + "merge.maxDeltas": "3",
         PREFIX + "recordBatchRows": "8",
+        PREFIX + "coordinator.enabled": "false",
     }
     walk = Walk(spark, tmp_path, seed, confs)
     try:
@@ -145,3 +146,40 @@ def test_random_walk_matches_the_model(spark: Any, tmp_path: Path, inline: str) 
     versions = [int(f.name.partition("_")[0]) for f in tmp_path.glob("**/*.merge.arrow")]
     assert versions, "no merge happened: the walk did not test what it should"
     assert min(versions) > 1, "nothing was cleaned up"
+
+
+def simulate_merges(
+    harness: Any, commits: list[int], state: int, max_deltas: int = 16
+) -> tuple[int, int]:
+    """Bytes that merges write, and the most files a version has; a base weighs at most `state`."""
+    files: list[tuple[int, int, bool]] = []
+    written = most = 0
+    for length in commits:
+        files.append((length, 0, False))
+        plan = harness.mergePlan(max_deltas, 1.0, json.dumps([[*map(int, file)] for file in files]))
+        if plan is not None:
+            first, until = json.loads(plan)
+            merged = files[first:until]
+            size = min(state, sum(file[0] for file in merged))
+            files[first:until] = [(size, max(file[1] for file in merged) + 1, first == 0)]
+            written += size
+        most = max(most, len(files))
+    return written, most
+
+
+def test_merges_are_bounded_in_bytes_and_files(spark: Any, tmp_path: Path) -> None:
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), {})
+    filled_then_trickling = [250_000] * 4 + [2_500] * 96
+    written, most = simulate_merges(harness, filled_then_trickling, state=1_000_000)
+    assert written < 2 * sum(filled_then_trickling[4:]), (
+        "a few changes must not have the whole state rewritten"
+    )
+    assert most <= 40
+    equal = [1_000] * 400
+    written, most = simulate_merges(harness, equal, state=20_000)
+    assert written < 3 * sum(equal)
+    assert most <= 40
+    growing = [1_000] * 400
+    written, most = simulate_merges(harness, growing, state=400_000)
+    assert written < 8 * sum(growing)
+    assert most <= 60

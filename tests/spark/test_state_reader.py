@@ -149,11 +149,13 @@ def test_changes_are_net(checkpoints: Checkpoints, name: str, options: Mapping[s
 @pytest.mark.parametrize("options", [{"joinSide": "left"}, {"joinSide": "right", "batchId": 1}])
 def test_join_in_column_families(checkpoints: Checkpoints, options: Mapping[str, Any]) -> None:
     """The reader's schema has an event time in the key that it does not fill from the state."""
+    oracle, subject = checkpoints("join in column families")
+    if oracle.session.version.startswith("4.2"):
+        pytest.skip("Spark 4.2 does not read the state it has written in this format")
 
     def rows(checkpoint: Checkpoint) -> list[str]:
         return canonical_rows(checkpoint.read(**options).select("key.field0", "value").collect())
 
-    oracle, subject = checkpoints("join in column families")
     assert rows(subject) == rows(oracle)
     assert rows(subject)
 
@@ -203,3 +205,29 @@ def test_progress_carries_the_backends_metrics(
         assert batch["customMetrics"]["sparkckptDeltaBytes"] > 0
         assert batch["customMetrics"]["sparkckptFilesWritten"] > 0
         assert batch["customMetrics"]["sparkckptKeyGroupSpan"] > 0
+
+
+def test_read_state_inside_a_batch(spark: SparkSession, backend: Backend, tmp_path: Path) -> None:
+    """A batch that reads checkpoints, its own and one of other partitions, sees what they hold."""
+    other = jobs.AGGREGATIONS["update"]
+    run(
+        spark, other, tmp_path / "other", replace(backend, confs={**backend.confs, PARTITIONS: "2"})
+    )
+    subject = jobs.AGGREGATIONS["update"]
+    feed(subject, tmp_path, range(2))
+    session = session_for(spark, backend.confs)
+    seen: list[tuple[int, int]] = []
+
+    def read_both(rows: DataFrame, batch: int) -> None:
+        rows.collect()
+
+        def state(workdir: Path) -> int:
+            reader = rows.sparkSession.read.format("statestore")
+            return reader.load(str(checkpoint_of(workdir))).count()
+
+        seen.append((state(tmp_path / "other"), state(tmp_path) if batch else 0))
+
+    start(session, subject, tmp_path, read_both).awaitTermination()
+    of_other = Checkpoint(spark, checkpoint_of(tmp_path / "other")).read().count()
+    after_first_batch = Checkpoint(spark, checkpoint_of(tmp_path)).read(batchId=0).count()
+    assert seen == [(of_other, 0), (of_other, after_first_batch)]

@@ -31,6 +31,15 @@ def test_options_are_documented_in_one_line() -> None:
         ("compression.codec", " LZ4 ", "lz4"),
         ("merge.baseRatio", "0.5", 0.5),
         ("merge.baseRatio", "2", 2.0),
+        ("coordinator.enabled", "FALSE", False),
+        ("coordinator.python", "none", ""),
+        ("checkpoint.tolerableFailures", "-1", -1),
+        ("restore.parallelism", "", ""),
+        ("restore.parallelism", "None", ""),
+        ("restore.parallelism", "6", 6),
+        ("restore.mapOperators", "2=1, 3 = 2", "2=1,3 = 2"),
+        ("restore.dropOperators", "2, 3", "2,3"),
+        ("restore.addOperators", "1=stateStoreSave", "1=stateStoreSave"),
     ],
 )
 def test_values_are_read_as_spark_reads_them(name: str, text: str, value: object) -> None:
@@ -48,6 +57,17 @@ def test_values_are_read_as_spark_reads_them(name: str, text: str, value: object
         ("compression.codec", "gzip"),
         ("compression.zstd.level", "23"),
         ("merge.baseRatio", "-0.1"),
+        ("coordinator.enabled", "perhaps"),
+        ("checkpoint.onFailure", "panic"),
+        ("restore.mode", "steal"),
+        ("restore.parallelism", "0"),
+        ("restore.maxParallelism", "32769"),
+        ("restore.checkpointId", "newest"),
+        ("restore.mapOperators", "2=1,3"),
+        ("restore.dropOperators", "2,"),
+        ("restore.addOperators", "stateStoreSave"),
+        ("restore.allowSinkAhead", "sure"),
+        ("rescaleOnRestart", "always"),
     ],
 )
 def test_an_impossible_value_is_named_with_its_option(name: str, text: str) -> None:
@@ -57,6 +77,7 @@ def test_an_impossible_value_is_named_with_its_option(name: str, text: str) -> N
 
 def test_settings_take_keywords_names_and_full_keys() -> None:
     options = {"max_parallelism": 128, "compression.codec": "lz4", PREFIX + "merge.maxDeltas": "8"}
+    assert settings_of({"coordinator_enabled": False}) == {PREFIX + "coordinator.enabled": "false"}
     assert settings_of(options) == {
         PREFIX + "maxParallelism": "128",
         PREFIX + "compression.codec": "lz4",

@@ -106,3 +106,15 @@ def test_a_file_in_place_of_another_is_refused(name: str, tmp_path: Path) -> Non
     for (_, ref), (other, _) in zip(files, files[1:] + files[:1], strict=True):
         with pytest.raises(CorruptStateError):
             StateFile.from_bytes(other, ref).read()
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_head_of_a_file_fits_its_footer(name: str) -> None:
+    """Nobody reads it, but `verify` does: it is the one part without a checksum."""
+    for data, ref in files_of(name):
+        file = StateFile.from_bytes(data, ref)
+        file.check_unread_bytes()
+        for position in range(file.batches[0].offset):
+            damaged = flipped(data, ref.offset + position, 1 << position % 8)
+            with pytest.raises(CorruptStateError, match="its head"):
+                StateFile.from_bytes(damaged, ref).check_unread_bytes()

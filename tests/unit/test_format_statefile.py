@@ -203,8 +203,49 @@ def test_a_file_that_contradicts_its_handle_is_refused(
     sample: tuple[bytes, StateFileRef], name: str
 ) -> None:
     data, ref = sample
+    step = -1 if name == "first_key_group" else 1
     with pytest.raises(CorruptStateError):
-        StateFile.from_bytes(data, replace(ref, **{name: getattr(ref, name) + 1}))
+        StateFile.from_bytes(data, replace(ref, **{name: getattr(ref, name) + step}))
+
+
+def test_of_a_slice_only_its_span_is_read(sample: tuple[bytes, StateFileRef]) -> None:
+    data, ref = sample
+    for first in range(0, 34, 3):
+        for last in range(first, 34, 4):
+            file = StateFile.from_bytes(
+                data, replace(ref, first_key_group=first, last_key_group=last)
+            )
+            assert file.read() == between(ROWS, first, last)
+            assert file.read(KeyGroupRange(0, 10)) == between(ROWS, first, min(last, 10))
+            assert file.read(KeyGroupRange(last + 1, 63)).num_rows == 0
+
+
+def test_a_file_may_be_applied_in_disjoint_slices(tmp_path: Path) -> None:
+    storage = stored(tmp_path, ROWS)
+    handle = handle_in(tmp_path)
+    (family,) = handle.families
+    (ref,) = family.files
+    slices = [
+        replace(ref, first_key_group=first, last_key_group=last)
+        for first, last in ((20, 33), (0, 4), (9, 9))
+    ]
+    sliced = replace(handle, families=(replace(family, files=tuple(slices)),))
+    state = read_state(storage, sliced)
+    whole = read_state(storage, handle)
+    parts = [between(whole, *span) for span in ((0, 4), (9, 9), (20, 33))]
+    assert state == pa.concat_tables(parts)
+
+
+def test_of_a_slice_only_its_own_rows_are_read(sample: tuple[bytes, StateFileRef]) -> None:
+    data, ref = sample
+    whole = StateFile.from_bytes(data, ref)
+    slices = [replace(ref, last_key_group=9), replace(ref, first_key_group=10)]
+    tables = [StateFile.from_bytes(data, part).read() for part in slices]
+    assert pa.concat_tables(tables) == whole.read()
+    assert all(table.num_rows for table in tables)
+    assert max(tables[0]["kg"].to_pylist()) <= 9 < min(tables[1]["kg"].to_pylist())
+    assert StateFile.from_bytes(data, slices[0]).read(KeyGroupRange(10, 40)).num_rows == 0
+    assert StateFile.from_bytes(data, slices[0]).span == whole.ref.key_groups
 
 
 BAD_ROWS = {

@@ -12,7 +12,11 @@ from pyspark.sql import SparkSession
 from sparkckpt import configure, jar
 from sparkckpt.conf import PREFIX
 from sparkckpt.errors import InvalidConfError, JavaNotFoundError, UnsupportedSparkError
-from sparkckpt.session import PLUGIN
+from sparkckpt.session import COORDINATOR_PYTHON_KEY, PACKAGE_PATH_KEY, PLUGIN
+
+ROOT = Path(__file__).resolve().parents[2]
+COORDINATOR = {COORDINATOR_PYTHON_KEY: sys.executable, PACKAGE_PATH_KEY: str(ROOT)}
+"""This interpreter and, since it is not an installed one, this package."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +45,7 @@ def test_jar_plugin_worker_python_and_options_are_set(jar_file: Path) -> None:
         "spark.pyspark.python": sys.executable,
         PREFIX + "maxParallelism": "128",
         PREFIX + "compression.codec": "lz4",
+        **COORDINATOR,
     }
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
@@ -55,9 +60,18 @@ def test_what_the_builder_has_is_kept_and_twice_is_once(jar_file: Path) -> None:
         "spark.jars": f"/a.jar,/b.jar,{jar_file}",
         "spark.plugins": f"their.Plugin,{PLUGIN}",
         "spark.pyspark.python": "/their/python",
+        **COORDINATOR,
     }
     assert configure(builder)._options == expected
     assert configure(builder)._options == expected
+
+
+def test_a_python_given_for_the_coordinator_is_kept_and_finds_the_package_itself() -> None:
+    by_keyword = configure(SparkSession.builder, coordinator_python="/their/python")._options
+    assert by_keyword[COORDINATOR_PYTHON_KEY] == "/their/python"
+    assert PACKAGE_PATH_KEY not in by_keyword
+    builder = SparkSession.builder.config(COORDINATOR_PYTHON_KEY, "/their/python")
+    assert configure(builder)._options.items() >= {COORDINATOR_PYTHON_KEY: "/their/python"}.items()
 
 
 def test_a_jar_of_ours_from_elsewhere_is_not_doubled() -> None:

@@ -6,7 +6,15 @@ import org.apache.spark.sql.catalyst.expressions.{CollationAwareMurmur3Hash, Exp
 case class KeyGroupRange(first: Int, last: Int) {
   def contains(keyGroup: Int): Boolean = first <= keyGroup && keyGroup <= last
   def overlaps(other: KeyGroupRange): Boolean = first <= other.last && other.first <= last
+  def intersect(other: KeyGroupRange): Option[KeyGroupRange] =
+    Option.when(overlaps(other))(
+      KeyGroupRange(math.max(first, other.first), math.min(last, other.last)))
   override def toString: String = s"[$first, $last]"
+}
+
+object KeyGroupRange {
+  val Empty: KeyGroupRange = KeyGroupRange(0, -1)
+  val Everything: KeyGroupRange = KeyGroupRange(0, Int.MaxValue)
 }
 
 /**

@@ -5,8 +5,9 @@ import java.util.Locale
 import org.apache.spark.network.util.JavaUtils
 
 /**
- * The options a provider and the planner rule read, as `sparkckpt/conf.py` documents them. All names
- * lie under `spark.sql.streaming.stateStore.`: Spark hands a provider no others.
+ * Every option, as `sparkckpt/conf.py` documents it. Providers, the planner rule and the coordinator's
+ * launcher read some here; the rest is checked at start and read by the coordinator. All names lie
+ * under `spark.sql.streaming.stateStore.`: Spark hands a provider no others.
  */
 object SparkckptConf {
   val Prefix: String = "spark.sql.streaming.stateStore.sparkckpt."
@@ -14,6 +15,10 @@ object SparkckptConf {
   /** As text: each is named in places that must not link the class. */
   val PluginClass: String = "org.apache.spark.sql.sparkckpt.SparkckptPlugin"
   val ExtensionsClass: String = "org.apache.spark.sql.sparkckpt.SparkckptExtensions"
+  val QueryStartListenerClass: String =
+    "org.apache.spark.sql.sparkckpt.recovery.QueryStartListener"
+  val CoordinatorListenerClass: String =
+    "org.apache.spark.sql.sparkckpt.coordinator.CoordinatorQueryListener"
   val ProviderClass: String = "org.apache.spark.sql.sparkckpt.state.KeyGroupStateStoreProvider"
 
   val MaxParallelism: ConfOption[Int] =
@@ -28,14 +33,76 @@ object SparkckptConf {
   val MaxDeltas: ConfOption[Int] = ConfOption("merge.maxDeltas", 16, int(2, 1 << 20))
   val MergeRatio: ConfOption[Double] = ConfOption("merge.baseRatio", 1.0, nonNegative)
 
+  val CoordinatorEnabled: ConfOption[Boolean] = ConfOption("coordinator.enabled", true, boolean)
+  val CoordinatorPython: ConfOption[String] = ConfOption("coordinator.python", "", text)
+  val CheckpointInterval: ConfOption[Int] = ConfOption("checkpoint.interval", 1, int(1, 1 << 30))
+  val CheckpointRetained: ConfOption[Int] = ConfOption("checkpoint.retained", 10, int(1, 1 << 30))
+  val CheckpointTimeout: ConfOption[Int] = ConfOption("checkpoint.timeout", 600, int(1, 1 << 30))
+  val TolerableFailures: ConfOption[Int] =
+    ConfOption("checkpoint.tolerableFailures", -1, int(-1, 1 << 30))
+  val OnFailure: ConfOption[String] = ConfOption("checkpoint.onFailure", "warn", oneOf("warn", "stop"))
+  val CompletedStore: ConfOption[String] =
+    ConfOption("store", "files", oneOf("files", "zookeeper"))
+  val ZooKeeperQuorum: ConfOption[String] = ConfOption("zookeeper.quorum", "", text)
+  val ZooKeeperRoot: ConfOption[String] = ConfOption("zookeeper.root", "/sparkckpt", text)
+
+  val RestorePath: ConfOption[String] = ConfOption("restore.path", "", text)
+  val RestoreQuery: ConfOption[String] = ConfOption("restore.query", "", text)
+  val RestoreMode: ConfOption[String] =
+    ConfOption("restore.mode", "no-claim", oneOf("no-claim", "claim", "copy"))
+  val RestoreCheckpointId: ConfOption[String] =
+    ConfOption("restore.checkpointId", "", optional(long(1, Long.MaxValue)))
+  val RestoreParallelism: ConfOption[String] =
+    ConfOption("restore.parallelism", "", optional(int(1, KeyGroups.MaxMaxParallelism)))
+  val RestoreMaxParallelism: ConfOption[String] =
+    ConfOption("restore.maxParallelism", "", optional(int(1, KeyGroups.MaxMaxParallelism)))
+  val AllowNonRestoredState: ConfOption[Boolean] =
+    ConfOption("restore.allowNonRestoredState", false, boolean)
+  val MapOperators: ConfOption[String] = ConfOption("restore.mapOperators", "",
+    optional(items("\\d+\\s*=\\s*\\d+", "OLD=NEW,OLD=NEW with operator ids")))
+  val DropOperators: ConfOption[String] = ConfOption("restore.dropOperators", "",
+    optional(items("\\d+", "operator ids, as ID,ID")))
+  val AddOperators: ConfOption[String] = ConfOption("restore.addOperators", "",
+    optional(items("\\d+\\s*=\\s*[\\w:]+", "ID=NAME,ID=NAME with ids and names of operators")))
+  val AllowSinkAhead: ConfOption[Boolean] =
+    ConfOption("restore.allowSinkAhead", false, boolean)
+  val RescaleOnRestart: ConfOption[Boolean] = ConfOption("rescaleOnRestart", false, boolean)
+
+  /** What says how a query is restored, and not whether. */
+  val RestoreOptions: Seq[ConfOption[_]] = Seq(RestorePath, RestoreMode, RestoreCheckpointId,
+    RestoreParallelism, RestoreMaxParallelism, AllowNonRestoredState, MapOperators, DropOperators,
+    AddOperators)
+
   /** For a check when the application starts, before there is a query to fail. */
   def validateAll(confs: String => Option[String]): Unit =
-    Seq(MaxParallelism, Engine, InlineThreshold, Codec, ZstdLevel, RecordBatchRows, MaxDeltas,
-      MergeRatio).foreach(_.from(confs))
+    (Seq(MaxParallelism, Engine, InlineThreshold, Codec, ZstdLevel, RecordBatchRows, MaxDeltas,
+      MergeRatio, CoordinatorEnabled, CoordinatorPython, CheckpointInterval, CheckpointRetained,
+      CheckpointTimeout, TolerableFailures, OnFailure, CompletedStore, ZooKeeperQuorum,
+      ZooKeeperRoot, RestoreQuery, AllowSinkAhead, RescaleOnRestart) ++ RestoreOptions).foreach(_.from(confs))
 
   private def int(least: Int, most: Int)(text: String): Int =
     text.toIntOption.filter(n => least <= n && n <= most).getOrElse(
       throw new IllegalArgumentException(s"it must be a whole number from $least to $most"))
+
+  private def long(least: Long, most: Long)(text: String): Long =
+    text.toLongOption.filter(n => least <= n && n <= most).getOrElse(
+      throw new IllegalArgumentException(s"it must be a whole number from $least to $most"))
+
+  /** Text that is empty or as another option's: who uses it knows how to read it. */
+  private def optional(parse: String => Any)(text: String): String =
+    if (text.isEmpty || text.toLowerCase(Locale.ROOT) == "none") "" else parse(text).toString
+
+  private def items(item: String, what: String)(text: String): String = {
+    val items = text.split(",", -1).map(_.trim)
+    if (!items.forall(_.matches(item))) throw new IllegalArgumentException(s"it must be $what")
+    items.mkString(",")
+  }
+
+  private def boolean(text: String): Boolean =
+    text.toBooleanOption.getOrElse(throw new IllegalArgumentException("it must be true or false"))
+
+  /** The word "none" is how an empty value is written where nothing cannot be. */
+  private def text(text: String): String = if (text.toLowerCase(Locale.ROOT) == "none") "" else text
 
   private def nonNegative(text: String): Double =
     text.toDoubleOption.filter(_ >= 0).getOrElse(

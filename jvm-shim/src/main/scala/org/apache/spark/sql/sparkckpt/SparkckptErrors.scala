@@ -48,6 +48,25 @@ object SparkckptErrors {
         "spark.sql.streaming.stateStore.checkpointFormatVersion=2; a checkpoint begun with version 1 " +
         "cannot be continued.")
 
+  def changesUnknown(store: String, version: Long): SparkckptException =
+    new SparkckptException("SPARKCKPT_CHANGES_UNKNOWN",
+      s"The changes of version $version of the store $store are not known: the state of the version " +
+        "after it was taken over by a rescaling or a restore. Read changes from that batch on, or the " +
+        "state as of a batch.")
+
+  def notInManifest(store: String, manifest: String, operators: Seq[String]): SparkckptException =
+    new SparkckptException("SPARKCKPT_NOT_IN_MANIFEST",
+      s"The restored checkpoint has no state for the store $store: $manifest has the operators " +
+        s"${operators.mkString(", ")}. Restore it again with --map-operator, or with --add-operator if " +
+        "the operator is to start empty.")
+
+  def familiesNotResplit(store: String, families: Seq[String]): SparkckptException =
+    new SparkckptException("SPARKCKPT_FAMILIES_NOT_RESPLIT",
+      s"The checkpoint was restored with another maxParallelism, and the store $store holds " +
+        s"${families.mkString(", ")}, which the query does not use any more, so that their keys cannot be " +
+        "assigned to key groups. Restore with the checkpoint's own maxParallelism, or with a query that " +
+        "still uses them.")
+
   def otherMaxParallelism(where: String, pinned: Int, wanted: Int): SparkckptException =
     new SparkckptException("SPARKCKPT_OTHER_MAX_PARALLELISM",
       s"The checkpoint $where was written with maxParallelism $pinned, and this query asks for " +
@@ -115,6 +134,44 @@ object SparkckptErrors {
         "committed. Check that there is room on its storage and that this user may write there; then " +
         "restart the query.", cause)
 
+  def checkpointsFailed(why: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_CHECKPOINTS_FAILED",
+      s"The query was stopped before this batch because its checkpoints fail: $why Repair the " +
+        "cause and restart the query; it goes on where it was. To let it run without completed " +
+        s"checkpoints, set ${SparkckptConf.OnFailure.key}=warn.")
+
+  def queryNotPrepared(what: String, why: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_QUERY_NOT_PREPARED",
+      s"The query was not started, and nothing was written to its logs: the checkpoint coordinator " +
+        s"could not $what: $why")
+
+  def coordinatorNeeded(what: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_COORDINATOR_NEEDED",
+      s"The query was not started: it is the checkpoint coordinator that has to $what, and " +
+        s"${SparkckptConf.CoordinatorEnabled.key} is false. Set it to true, or use the command " +
+        "`sparkckpt` before the start and leave the option out.")
+
+  def restoredAlready(source: String, first: String, second: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_RESTORED_ALREADY",
+      s"The query with the checkpointLocation $second was not started: it has no checkpoint, " +
+        s"${SparkckptConf.RestorePath.key} is $source, and the query of $first was restored from " +
+        "there before, in this application. Say which query is meant: give it a name and set " +
+        s"${SparkckptConf.RestoreQuery.key} to it; or unset ${SparkckptConf.RestorePath.key} in the " +
+        "session in which a query is to start from nothing.")
+
+  def notRestorable(query: String, why: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_NOT_RESTORABLE",
+      s"The query $query was not started: ${SparkckptConf.RestoreQuery.key} names it, but $why. " +
+        s"Unset ${SparkckptConf.RestorePath.key}, or name another query.")
+
+  def coordinatorKeepsDying(command: String, times: Int): SparkckptException =
+    new SparkckptException("SPARKCKPT_COORDINATOR_KEEPS_DYING",
+      s"The checkpoint coordinator ($command) has ended $times times soon after its start; its last " +
+        "words stand above. The streams go on and commit their state, but no checkpoint is " +
+        "completed and no old state file deleted. It is tried again once a minute. Set " +
+        s"${SparkckptConf.CoordinatorPython.key} to a Python that has sparkckpt installed, or switch " +
+        s"the coordinator off with ${SparkckptConf.CoordinatorEnabled.key}=false.")
+
   def foreignHandle(where: String, found: String, wanted: String): SparkckptException =
     new SparkckptException("SPARKCKPT_FOREIGN_HANDLE",
       s"The handle $where is not that of the store and version its name says. Its (operator, " +
@@ -125,4 +182,53 @@ object SparkckptErrors {
     new SparkckptException("SPARKCKPT_INCOMPATIBLE_SCHEMAS",
       s"The state in $where has the schema $written, and the query now asks for $wanted, which it " +
         "cannot be read as. Go back to the query as it was, or start it with a new checkpointLocation.")
+
+  def restoreUnfinished(location: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_RESTORE_UNFINISHED",
+      s"A restore into $location has begun and not ended, and the query was not started: its state " +
+        "would be missing. Run the same restore again, which goes on or starts over; or start the " +
+        "query on another checkpointLocation.")
+
+  def claimed(location: String, by: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_CLAIMED",
+      s"$location was claimed by a restore into $by, whose query owns its state now and deletes what " +
+        "it does not need. The query was not started. Start it there instead; to run both, restore " +
+        "with mode no-claim or copy.")
+
+  def sinkAheadOfState(location: String, batch: Long): SparkckptException =
+    new SparkckptException("SPARKCKPT_SINK_AHEAD_OF_STATE",
+      s"The file sink of the query in $location has batch $batch already, Spark's commit log does not, " +
+        "and the state that the batch wrote is not complete there. The query was not started: Spark " +
+        "would skip the batch and could not go on. If this directory was restored from another, start " +
+        "the query there once, which completes the batch, and restore then; else restore an older " +
+        "checkpoint and let the query write into a new directory.")
+
+  def sinkAhead(
+      location: String, planned: Long, latest: Long, keepsState: Boolean): SparkckptException =
+    new SparkckptException("SPARKCKPT_SINK_AHEAD",
+      s"The file sink of the query in $location has batches up to $latest already, but the " +
+        s"checkpoint has been put back to where the last one is $planned. The sink skips the batches " +
+        "it has, so that their output, computed again, would be lost. The query was not started. " +
+        "Let it write into a new directory, or remove the sink's output of the batches after " +
+        s"$planned together with their entries in _spark_metadata." +
+        (if (keepsState) "" else " The query keeps no state: if that output may be lost, set " +
+          s"${SparkckptConf.AllowSinkAhead.key}=true."))
+
+  def unknownOperator(where: String, operatorId: Long, name: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_UNKNOWN_OPERATOR",
+      s"The operator $operatorId of the checkpoint $where is a '$name', and sparkckpt does not know " +
+        "where its state keeps the key that rows are shuffled by. Its state cannot be moved; nothing " +
+        "was changed. Use a release of sparkckpt that knows it.")
+
+  def unknownFamilies(store: String, families: Seq[String]): SparkckptException =
+    new SparkckptException("SPARKCKPT_UNKNOWN_FAMILIES",
+      s"The store $store has state in the column families ${families.mkString(", ")}, which the " +
+        "checkpoint's schema files do not describe. They would be lost, so nothing was moved. Run a " +
+        "batch of the query on this checkpoint, which writes its schema files again, and retry.")
+
+  def listOutOfOrder(store: String, family: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_LIST_OUT_OF_ORDER",
+      s"The values of a list in the column family $family of $store arrived in another order than " +
+        "they were read in, so nothing was moved. Check that spark.shuffle.manager is Spark's own, " +
+        "and retry.")
 }

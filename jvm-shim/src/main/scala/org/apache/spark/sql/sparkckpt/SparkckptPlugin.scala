@@ -4,6 +4,7 @@ import java.util.{Collections, Map => JMap}
 
 import org.apache.spark.{SparkConf, SparkContext}
 import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
+import org.apache.spark.sql.sparkckpt.coordinator.CoordinatorService
 
 /**
  * The one conf a user sets: `spark.plugins=org.apache.spark.sql.sparkckpt.SparkckptPlugin`. It
@@ -11,8 +12,8 @@ import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext,
  * session made later has the provider and the planner rule together: one without the other would
  * put keys into stores that do not own them.
  *
- * It must link against nothing but Spark's plugin interface. On the wrong Spark it is the class
- * that has to come up and say so.
+ * It must link against nothing but Spark's plugin interface before it has checked the version: on
+ * the wrong Spark it is the class that has to come up and say so.
  */
 class SparkckptPlugin extends SparkPlugin {
   override def driverPlugin(): DriverPlugin = new SparkckptDriverPlugin
@@ -23,8 +24,17 @@ class SparkckptDriverPlugin extends DriverPlugin {
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
     SparkckptPlugin.requireSparkMinor(sc.version)
     SparkckptPlugin.configure(context.conf)
+    CoordinatorService.start(context.conf, sc.hadoopConfiguration)
     Collections.emptyMap()
   }
+
+  /** Acks of executors: one-way, so there is no reply. */
+  override def receive(message: AnyRef): AnyRef = {
+    CoordinatorService.receive(message)
+    null
+  }
+
+  override def shutdown(): Unit = CoordinatorService.stop()
 }
 
 class SparkckptExecutorPlugin extends ExecutorPlugin {
@@ -48,6 +58,7 @@ object SparkckptPlugin {
   private val Provider = "spark.sql.streaming.stateStore.providerClass"
   private val FormatVersion = "spark.sql.streaming.stateStore.checkpointFormatVersion"
   private val Extensions = "spark.sql.extensions"
+  private val QueryListeners = "spark.sql.streaming.streamingQueryListeners"
   private val SnapshotLagReport =
     "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag"
   private val SnapshotLagForce = "spark.sql.streaming.stateStore.forceSnapshotUploadOnLag"
@@ -64,7 +75,9 @@ object SparkckptPlugin {
     SparkckptConf.validateAll(conf.getOption)
     require(conf, Provider, SparkckptConf.ProviderClass)
     require(conf, FormatVersion, "2")
-    appendExtensions(conf)
+    append(conf, Extensions, SparkckptConf.ExtensionsClass)
+    append(conf, QueryListeners, SparkckptConf.QueryStartListenerClass)
+    append(conf, QueryListeners, SparkckptConf.CoordinatorListenerClass)
     // An offset log whose partition count changes at the latest, uncommitted batch is to Spark an
     // unfinished repartitioning of its own; here it is a rescaled checkpoint.
     conf.setIfMissing(RepartitionCheck, "false")
@@ -82,10 +95,8 @@ object SparkckptPlugin {
     conf.set(key, needed)
   }
 
-  private def appendExtensions(conf: SparkConf): Unit = {
-    val named = conf.get(Extensions, "").split(',').map(_.trim).filter(_.nonEmpty).toSeq
-    if (!named.contains(SparkckptConf.ExtensionsClass)) {
-      conf.set(Extensions, (named :+ SparkckptConf.ExtensionsClass).mkString(","))
-    }
+  private def append(conf: SparkConf, key: String, className: String): Unit = {
+    val named = conf.get(key, "").split(',').map(_.trim).filter(_.nonEmpty).toSeq
+    if (!named.contains(className)) conf.set(key, (named :+ className).mkString(","))
   }
 }

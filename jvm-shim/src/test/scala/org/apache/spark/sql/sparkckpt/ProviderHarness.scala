@@ -14,7 +14,8 @@ import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProj
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.sparkckpt.state.{KeyGroupStateStoreProvider, StateMetrics}
+import org.apache.spark.sql.sparkckpt.format.StateFileRef
+import org.apache.spark.sql.sparkckpt.state.{KeyGroupStateStoreProvider, MergePolicy, StateMetrics}
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
@@ -31,12 +32,21 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
 
   def spilledBytes: Long = spilled
 
+  /** What the policy merges of these files, as JSON [from, until]; `files` are [length, level, base]. */
+  def mergePlan(maxDeltas: Int, baseRatio: Double, files: String): String = {
+    implicit val formats: Formats = DefaultFormats
+    val refs = JsonMethods.parse(files).extract[Seq[Seq[Long]]].map { file =>
+      StateFileRef("a file", 0, file.head, 1, 0, 1, 0, 0, 1, 1, file(1).toInt, file(2) == 1)
+    }
+    MergePolicy(maxDeltas, baseRatio).plan(refs).map(p => s"[${p.from}, ${p.until}]").orNull
+  }
+
   def restart(): Unit = {
     close()
     val sqlConf = new SQLConf
     confs.asScala.foreach { case (k, v) => sqlConf.setConfString(k, v) }
     sqlConf.setConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION, 2)
-    val layout = OperatorLayout("transformWithStateExec", 1, 128, keyed = true, None)
+    val layout = OperatorLayout(directory, "transformWithStateExec", 1, 128, keyed = true, None)
     sqlConf.setConfString(OperatorLayout.confKey(operatorId), layout.json)
     val hadoopConf = sc.sc.hadoopConfiguration
     hadoopConf.set(StreamExecution.RUN_ID_KEY, UUID.randomUUID().toString)

@@ -12,6 +12,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.{StatefulOper
 import org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.sparkckpt.{OperatorLayout, SparkckptConf, SparkckptErrors}
+import org.apache.spark.sql.sparkckpt.coordinator.{CoordinatorService, QueryRun}
 
 /**
  * Prepares the plan of each microbatch for key-group state. It is a columnar rule because those run
@@ -42,6 +43,7 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
     } else {
       requireFormatVersion()
       val maxParallelism = pinMaxParallelism(stream)
+      announce(stream)
       publishLayouts(plan, maxParallelism)
       rewrite(plan.clone(), maxParallelism)
     }
@@ -50,8 +52,16 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
   private def rewrite(plan: SparkPlan, maxParallelism: Int): SparkPlan =
     KeyGroupTransformWithState(new KeyGroupPlanner(maxParallelism)(plan))
 
-  private def wantedMaxParallelism: Int =
-    SparkckptConf.MaxParallelism.from(key => Option(conf.getConfString(key, null)))
+  private def confs(key: String): Option[String] = Option(conf.getConfString(key, null))
+
+  private def wantedMaxParallelism: Int = SparkckptConf.MaxParallelism.from(confs)
+
+  /** The coordinator learns of a run with its first batch, and may have asked for its end since. */
+  private def announce(stream: StatefulOperatorStateInfo): Unit =
+    if (CoordinatorService.isEnabled(confs)) {
+      CoordinatorService.active.foreach(
+        _.batchPlanned(stream.queryRunId, QueryRun.of(session, stream)))
+    }
 
   /**
    * The checkpoint decides; an option that says otherwise is an error, a default is not. The
@@ -113,7 +123,8 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
         s"The state in checkpoint ${new Path(stream.checkpointLocation).getParent} " +
           s"is kept by $provider, not by sparkckpt: the checkpoint was begun with it, or the " +
           s"session sets ${SQLConf.STATE_STORE_PROVIDER_CLASS.key}. The query runs as Spark " +
-          "alone runs it. To use sparkckpt, start the query with a new checkpointLocation.")
+          "alone runs it. To use sparkckpt, bring the checkpoint in with `sparkckpt import`, or start " +
+          "the query with a new checkpointLocation.")
     }
   }
 }

@@ -73,6 +73,7 @@ object StatefulOperators {
   def layout(writer: StateStoreWriter, maxParallelism: Int): OperatorLayout = {
     val keyed = inputs(writer).flatten
     OperatorLayout(
+      stateRoot = writer.getStateInfo.checkpointLocation,
       operatorName = writer.shortName,
       parallelism = keyed.headOption.map(_.parallelism).getOrElse(1),
       maxParallelism = maxParallelism,

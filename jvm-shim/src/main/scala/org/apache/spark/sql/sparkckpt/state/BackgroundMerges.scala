@@ -30,15 +30,25 @@ final class BackgroundMerges(
   private val mergedFiles = new AtomicLong
   @volatile private var running: CompletableFuture[Void] = CompletableFuture.completedFuture(null)
 
-  /** Starts what the policy asks for, unless a merge is running or waits to be adopted. */
-  def consider(handle: StateHandle, families: Seq[(ColumnFamily, StateFamily)]): Unit = {
+  /**
+   * Starts what the policy asks for, unless a merge is running or waits to be adopted.
+   *
+   * @param justLoaded the batch has had to load its state first: merges that can wait for the next one
+   *                   leave it the processor
+   */
+  def consider(
+      handle: StateHandle,
+      families: Seq[(ColumnFamily, StateFamily)],
+      justLoaded: Boolean): Unit = {
     val plans = families.flatMap { case (family, description) =>
       val files = handle.filesOf(family.name)
       policy.plan(files).map(plan => (family, description, files, plan))
+    }.filterNot { case (_, _, files, plan) =>
+      justLoaded && !mustAdopt(handle) && ownFiles(files, plan) < 2 * policy.maxDeltas
     }
     if (plans.nonEmpty && finished.isEmpty) {
       val tooMany = plans.exists { case (_, _, files, plan) =>
-        plan.until - plan.from >= BackgroundMerges.HardLimit * policy.maxDeltas
+        ownFiles(files, plan) >= BackgroundMerges.HardLimit * policy.maxDeltas
       }
       if (running.isDone) {
         running = CompletableFuture.runAsync(() => plans.foreach {
@@ -49,6 +59,17 @@ final class BackgroundMerges(
       if (tooMany) await()
     }
   }
+
+  /** What a rescaled store has inherited from others it has at once, and will not get more of. */
+  private def ownFiles(files: Seq[StateFileRef], plan: MergePlan): Int =
+    files.slice(plan.from, plan.until).count(storage.isOwn)
+
+  /**
+   * Whether the next version must not depend on another checkpoint's files any more. The first version
+   * after a restore may: its batch is the one that people wait for.
+   */
+  def mustAdopt(base: StateHandle): Boolean =
+    !Manifest.isManifest(base.id) && base.families.exists(_.files.exists(_.isForeign))
 
   private def run(
       handle: StateHandle,

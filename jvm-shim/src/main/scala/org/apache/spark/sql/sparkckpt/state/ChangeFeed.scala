@@ -9,6 +9,7 @@ import org.apache.spark.sql.sparkckpt.format._
 final class ChangeFeed(
     storeId: StateStoreId,
     storage: StateStorage,
+    versions: StateVersions,
     storeConf: StateStoreConf,
     startVersion: Long,
     endVersion: Long,
@@ -20,19 +21,22 @@ final class ChangeFeed(
   /** Spark's changelogs, which there are none of. */
   override protected val changelogSuffix: String = ""
 
-  private val everything = KeyGroupRange(0, Int.MaxValue)
-  private val files = handles(endVersion, Some(endId), Nil).iterator.flatMap(_.ownFiles(family.name))
+  private val files =
+    handles(endVersion, Some(endId), None, Nil).iterator.flatMap(_.ownFiles(family.name))
   private var current: StateFileReader = _
   private var currentVersion = 0L
 
-  /** Oldest first. */
+  /** Oldest first. The part of a manifest is that of the handle which was made from it. */
   private def handles(
-      version: Long, id: Option[String], newer: List[StateHandle]): List[StateHandle] =
+      version: Long,
+      id: Option[String],
+      parallelism: Option[Int],
+      newer: List[StateHandle]): List[StateHandle] =
     if (version < startVersion || version < 1) newer
     else {
-      val handle = storage.readHandle(version, id.getOrElse(
-        throw SparkckptErrors.noCheckpointId(storage.directory.toString, version)))
-      handles(version - 1, handle.baseId, handle :: newer)
+      val handle = versions.read(version, id.getOrElse(
+        throw SparkckptErrors.changesUnknown(storage.directory.toString, version)), parallelism).handle
+      handles(version - 1, handle.baseId, Some(handle.parallelism), handle :: newer)
     }
 
   override def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) = {
@@ -44,7 +48,7 @@ final class ChangeFeed(
       }
       val file = files.next()
       currentVersion = file.lastVersion
-      current = storage.open(file, everything, family.keySchema, family.valueSchema)
+      current = storage.open(file, KeyGroupRange.Everything, family.keySchema, family.valueSchema)
     }
     val record = current.op match {
       case StateOp.Put => RecordType.PUT_RECORD

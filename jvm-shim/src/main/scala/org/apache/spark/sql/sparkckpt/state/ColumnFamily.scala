@@ -19,6 +19,10 @@ final class ColumnFamily(
 
   val keySchema: StructType = keySpec.keySchema
   val isMapState: Boolean = KeyGroupExtractor.isMapKey(keySpec)
+  /** The state variable whose TTL index this is. */
+  val indexedVariable: Option[String] = KeyGroupExtractor.indexedVariable(name)
+
+  @volatile private var described: Option[StateFamily] = None
 
   def isSameAs(other: ColumnFamily): Boolean = other.key == key
 
@@ -33,6 +37,11 @@ final class ColumnFamily(
       KeyGroupExtractor.groupingKey(layout.operatorName, storeName, name, keySpec, isMapState),
       layout.maxParallelism)
 
-  def describe(operatorId: Long, storeName: String, maxParallelism: Int): StateFamily =
-    StateFamily(operatorId, storeName, name, multiValued, maxParallelism, keySchema, valueSchema)
+  /** The same for every commit of a store, and worth keeping: it holds what each file repeats. */
+  def describe(operatorId: Long, storeName: String, maxParallelism: Int): StateFamily = {
+    val description =
+      StateFamily(operatorId, storeName, name, multiValued, maxParallelism, keySchema, valueSchema)
+    if (!described.contains(description)) described = Some(description)
+    described.get
+  }
 }

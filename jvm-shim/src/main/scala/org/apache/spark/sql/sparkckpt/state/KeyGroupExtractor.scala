@@ -65,6 +65,11 @@ object KeyGroupExtractor {
     }
   }
 
+  def indexedVariable(family: String): Option[String] = {
+    import StateStoreColumnFamilySchemaUtils._
+    Option.when(isTtlColFamilyName(family))(getStateNameFromTtlColFamily(family))
+  }
+
   /** Only map state is scanned by prefix: its keys are (grouping key, user key). */
   def isMapKey(keySpec: KeyStateEncoderSpec): Boolean =
     keySpec.isInstanceOf[PrefixKeyScanStateEncoderSpec]

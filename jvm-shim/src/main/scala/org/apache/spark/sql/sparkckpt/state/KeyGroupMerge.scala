@@ -9,17 +9,20 @@ import org.apache.spark.sql.sparkckpt.format.{ChangeCursor, StateOp}
  * Applies several change cursors, oldest first, and yields the net rows: one put per key, or one put
  * and the appends after it. It holds one key group at a time, so its memory is bounded by the largest
  * key group and not by the state. Nothing is assumed of the order of keys within a group.
- *
- * @param complete the oldest cursor starts from nothing: deletes have nothing left to delete and
- *                 appends nothing to append to
  */
-final class KeyGroupMerge(cursors: Seq[ChangeCursor], complete: Boolean) {
-  import KeyGroupMerge.Net
+trait KeyGroupMerge {
+  def foreach(emit: (Int, Byte, UnsafeRow, UnsafeRow) => Unit): Unit
+}
+
+/** Of changes that build on each other: appends, or several changes to a key from one cursor. */
+private final class HistoryMerge(cursors: Seq[ChangeCursor], complete: Boolean)
+  extends KeyGroupMerge {
+  import HistoryMerge.Net
 
   private val live = mutable.ArrayBuffer.from(cursors.filter(_.advance()))
   private val group = new java.util.LinkedHashMap[UnsafeRow, Net]
 
-  def foreach(emit: (Int, Byte, UnsafeRow, UnsafeRow) => Unit): Unit = {
+  override def foreach(emit: (Int, Byte, UnsafeRow, UnsafeRow) => Unit): Unit = {
     while (live.nonEmpty) {
       val keyGroup = live.iterator.map(_.keyGroup).min
       live.filterInPlace(drain(_, keyGroup))
@@ -45,7 +48,7 @@ final class KeyGroupMerge(cursors: Seq[ChangeCursor], complete: Boolean) {
   }
 }
 
-object KeyGroupMerge {
+private object HistoryMerge {
   /** What the changes to one key come to. */
   private final class Net(complete: Boolean) {
     /** Whatever older files say of the key is overridden. */
@@ -76,4 +79,81 @@ object KeyGroupMerge {
       }
     }
   }
+}
+
+/**
+ * Of puts and deletes, at most one per key and cursor: the newest that has a key decides. Older rows
+ * of it are passed over unread, and only the keys of newer cursors are remembered.
+ */
+private final class NewestMerge(cursors: Seq[ChangeCursor], complete: Boolean)
+  extends KeyGroupMerge {
+  private val newestFirst = cursors.reverse.filter(_.advance()).toArray
+  private val exhausted = new Array[Boolean](newestFirst.length)
+  private val seen = new java.util.HashSet[UnsafeRow]
+
+  override def foreach(emit: (Int, Byte, UnsafeRow, UnsafeRow) => Unit): Unit = {
+    var keyGroup = lowest()
+    while (keyGroup >= 0) {
+      val last = oldestWith(keyGroup)
+      var i = 0
+      while (i <= last) {
+        drain(i, keyGroup, remember = i < last, emit)
+        i += 1
+      }
+      seen.clear()
+      keyGroup = lowest()
+    }
+  }
+
+  private def drain(
+      index: Int,
+      keyGroup: Int,
+      remember: Boolean,
+      emit: (Int, Byte, UnsafeRow, UnsafeRow) => Unit): Unit = {
+    val cursor = newestFirst(index)
+    while (isAt(index, keyGroup)) {
+      val key = cursor.key
+      if (seen.isEmpty || !seen.contains(key)) {
+        if (remember) seen.add(key.copy())
+        if (cursor.op != StateOp.Delete) emit(keyGroup, StateOp.Put, key, cursor.value)
+        else if (!complete) emit(keyGroup, StateOp.Delete, key, null)
+      }
+      exhausted(index) = !cursor.advance()
+    }
+  }
+
+  private def isAt(index: Int, keyGroup: Int): Boolean =
+    !exhausted(index) && newestFirst(index).keyGroup == keyGroup
+
+  private def oldestWith(keyGroup: Int): Int = newestFirst.indices.reverse.find(isAt(_, keyGroup)).get
+
+  /** The lowest key group that a cursor is at, -1 if all are exhausted. */
+  private def lowest(): Int = {
+    var lowest = -1
+    var i = 0
+    while (i < newestFirst.length) {
+      if (!exhausted(i)) {
+        val keyGroup = newestFirst(i).keyGroup
+        if (lowest < 0 || keyGroup < lowest) lowest = keyGroup
+      }
+      i += 1
+    }
+    lowest
+  }
+}
+
+object KeyGroupMerge {
+  /**
+   * Of the files of a family.
+   *
+   * @param complete the oldest file starts from nothing: deletes have nothing left to delete and
+   *                 appends nothing to append to
+   */
+  def ofFiles(
+      cursors: Seq[ChangeCursor], multiValued: Boolean, complete: Boolean): KeyGroupMerge =
+    if (multiValued) new HistoryMerge(cursors, complete) else new NewestMerge(cursors, complete)
+
+  /** Of the changes of one task to a single-valued family, as it made them. */
+  def ofChanges(changes: ChangeCursor): KeyGroupMerge =
+    new HistoryMerge(Seq(changes), complete = false)
 }

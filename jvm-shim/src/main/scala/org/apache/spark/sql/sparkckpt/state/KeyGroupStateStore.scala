@@ -27,7 +27,7 @@ final class KeyGroupStateStore(
   private val open = new AtomicBoolean(true)
   @volatile private var committed: Option[CommitResult] = None
   /** Not asked for when it is needed: Python's state calls come from another thread. */
-  private val task = TaskContext.get()
+  private[state] val task = TaskContext.get()
   private val keyCounts = provider.keyCounts
   private val lock = new Object
   private var failed = false
@@ -214,7 +214,7 @@ final class KeyGroupStateStore(
   override def hasCommitted: Boolean = committed.isDefined
 
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = committed match {
-    case Some(CommitResult(handle, _)) => StateStoreCheckpointInfo(
+    case Some(CommitResult(handle, _, _)) => StateStoreCheckpointInfo(
       id.partitionId, handle.version, Some(handle.id), handle.baseId)
     case None => throw new IllegalStateException(s"$this has no checkpoint: it is not committed")
   }
@@ -232,5 +232,6 @@ final class KeyGroupStateStore(
     s"KeyGroupStateStore[$id, version=$version, checkpointId=${checkpointId.getOrElse("none")}]"
 }
 
-/** What a commit left behind. */
-case class CommitResult(handle: StateHandle, metrics: Map[StateStoreCustomMetric, Long])
+/** What a commit left behind; `description` is the handle as bytes. */
+case class CommitResult(
+    handle: StateHandle, description: Array[Byte], metrics: Map[StateStoreCustomMetric, Long])

@@ -2,15 +2,16 @@ package org.apache.spark.sql.sparkckpt.state
 
 import java.util.concurrent.{ConcurrentHashMap, Semaphore, TimeUnit}
 
-import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.TaskContext
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.sparkckpt.{KeyGroupRange, OperatorLayout, SparkckptConf, SparkckptErrors}
+import org.apache.spark.sql.sparkckpt.coordinator.{CheckpointAck, CoordinatorService}
 import org.apache.spark.sql.sparkckpt.format._
 import org.apache.spark.sql.types.StructType
 
@@ -34,10 +35,13 @@ class KeyGroupStateStoreProvider
   private var hadoopConf: Configuration = _
   private var engine: StateEngine = _
   private var storage: StateStorage = _
+  private var versions: StateVersions = _
   private var commits: StateCommitter = _
   private var merges: BackgroundMerges = _
   private var cleaner: StateCleaner = _
   private var layout: Option[OperatorLayout] = None
+  /** The run whose coordinator this store reports to, and leaves the deletion of files to. */
+  private var coordinatedRun: Option[String] = None
   private var lockTimeoutMs = 0L
   private var countsKeys = true
   @volatile private var closed = false
@@ -67,8 +71,9 @@ class KeyGroupStateStoreProvider
     this.hadoopConf = hadoopConf
     lockTimeoutMs = RocksDBConf(conf).lockAcquireTimeoutMs
     countsKeys = RocksDBConf(conf).trackTotalNumberOfRows
-    layout = conf.sqlConfs.get(OperatorLayout.confKey(stateStoreId.operatorId))
-      .map(OperatorLayout.fromJson)
+    layout = OperatorLayout.of(stateStoreId, conf.sqlConfs)
+    coordinatedRun = Option(hadoopConf.get(StreamExecution.RUN_ID_KEY))
+      .filter(_ => CoordinatorService.isEnabled(conf.sqlConfs.get))
     storage = new StateStorage(stateStoreId, hadoopConf,
       if (conf.stateStoreEncodingFormat == StateStoreEncoding.Avro.toString) FieldMatching.ByName
       else if (layout.isDefined) FieldMatching.ByPosition
@@ -76,6 +81,7 @@ class KeyGroupStateStoreProvider
     def option[T](o: SparkckptConf.ConfOption[T]): T = o.from(conf.sqlConfs.get)
     val fileOptions = StateFileOptions(option(SparkckptConf.Codec), option(SparkckptConf.ZstdLevel),
       option(SparkckptConf.RecordBatchRows))
+    versions = new StateVersions(stateStoreId, storage, layout)
     commits = new StateCommitter(
       stateStoreId, storage, fileOptions, option(SparkckptConf.InlineThreshold))
     val adoptionWindow = math.max(2, conf.minVersionsToRetain / 2)
@@ -95,7 +101,7 @@ class KeyGroupStateStoreProvider
 
   /** Without a layout the store is only read, and then whole. */
   private def ownRange: KeyGroupRange =
-    layout.map(_.rangeOf(storeId.partitionId)).getOrElse(KeyGroupRange(0, Int.MaxValue))
+    layout.map(_.rangeOf(storeId.partitionId)).getOrElse(KeyGroupRange.Everything)
 
   // Opening
 
@@ -161,31 +167,16 @@ class KeyGroupStateStoreProvider
   private def openWithPermit(
       version: Long, id: Option[String], readOnly: Boolean, loadEmpty: Boolean): KeyGroupStateStore = {
     val reusable = working.filter(w => !loadEmpty && w.version == version && w.id == id)
-    val handle = reusable match {
-      case Some(state) => state.handle
-      case None if version == 0 || loadEmpty => None
-      case None => Some(checked(commits.readHandle(version, id.get)))
+    val state = reusable.getOrElse {
+      val found = Option.when(version > 0 && !loadEmpty)(versions.read(version, id.get))
+      new WorkingState(version, id, found.map(_.handle), resplit = found.exists(_.resplit))
     }
     val engineStore = engine.open(empty = reusable.isEmpty, readOnly)
     if (reusable.isEmpty) {
-      working = Some(new WorkingState(version, id, handle))
+      working = Some(state)
       loadTimeMs = 0
     }
-    new KeyGroupStateStore(this, version, id, handle, engineStore, readOnly)
-  }
-
-  private def checked(handle: StateHandle): StateHandle = {
-    layout.foreach { l =>
-      if (handle.maxParallelism != l.maxParallelism) {
-        throw SparkckptErrors.otherMaxParallelism(
-          storage.directory.toString, handle.maxParallelism, l.maxParallelism)
-      }
-      if (handle.parallelism != l.parallelism) {
-        throw SparkckptErrors.otherParallelism(
-          storage.directory.toString, handle.parallelism, l.parallelism)
-      }
-    }
-    handle
+    new KeyGroupStateStore(this, version, id, state.handle, engineStore, readOnly)
   }
 
   // Column families
@@ -200,6 +191,7 @@ class KeyGroupStateStoreProvider
     }
     current.createIn(store.engineStore)
     fill(store, current)
+    working.toSeq.flatMap(_.takePostponed()).foreach(name => fill(store, this.family(name)))
   }
 
   private def registered: Seq[ColumnFamily] =
@@ -235,11 +227,16 @@ class KeyGroupStateStoreProvider
   /** Brings a family's rows into the working state; operators register families after opening. */
   private def fill(store: KeyGroupStateStore, family: ColumnFamily): Unit = {
     val state = working.getOrElse(throw new IllegalStateException(s"$store has no working state"))
-    if (!state.filled.contains(family.name)) {
+    if (state.resplit && !knowsGroupingKey(family)) state.postpone(family.name)
+    else if (!state.filled.contains(family.name)) {
       val files = store.base.map(_.filesOf(family.name)).getOrElse(Nil)
       if (files.nonEmpty) {
         val start = System.nanoTime()
-        val keys = StateLoader.load(storage, files, ownRange, family, store.engineStore)
+        val keys = engine.fill {
+          if (!state.resplit) StateLoader.load(storage, files, ownRange, family, store.engineStore)
+          else StateLoader.resplit(
+            storage, files, ownRange, family, extractor(family.name), store.engineStore)
+        }
         state.keys.add(family, keys)
         loadTimeMs += (System.nanoTime() - start) / 1000000
       }
@@ -247,23 +244,70 @@ class KeyGroupStateStoreProvider
     }
   }
 
+  /** Not before the state variable that a TTL index belongs to is registered, which may come after it. */
+  private def knowsGroupingKey(family: ColumnFamily): Boolean =
+    family.indexedVariable.forall(families.containsKey)
+
   // The end of a store, called by it
 
   private[state] def commit(
       store: KeyGroupStateStore,
       changes: Option[ChangeSet],
       removedFamilies: Set[String]): CommitResult = {
+    val start = System.nanoTime()
+    if (store.base.exists(merges.mustAdopt)) merges.await()
     val adopted = merges.takeFinished(store.version + 1)
-    val result = commits.commit(store, requiredLayout, changes, removedFamilies, adopted)
+    val result = if (working.exists(_.resplit)) {
+      val whole = wholeState(store, removedFamilies)
+      try commits.commit(store, requiredLayout, Some(whole), carried = Nil) finally whole.free()
+    } else {
+      val carried = store.base.map(_.families).getOrElse(Nil)
+        .filterNot(f => removedFamilies.contains(f.family))
+      commits.commit(store, requiredLayout, changes, StateCommitter.adopt(carried, adopted))
+    }
     engine.commit(store.engineStore)
     val handle = result.handle
     working = working.map(_.advance(handle))
     if (storeConf.commitValidationEnabled) {
       StateStore.reportCommitToCoordinator(handle.version, storeId, hadoopConf)
     }
+    coordinatedRun.foreach(acknowledge(_, result, start))
     val metrics = result.metrics ++ merges.takeMetrics() + (StateMetrics.LoadTime -> loadTimeMs)
     loadTimeMs = 0
     result.copy(metrics = metrics)
+  }
+
+  /**
+   * Everything the store holds, as one change set: the first version after the number of key groups
+   * has changed. Families that the query has not registered cannot be cut anew, and must not be lost.
+   */
+  private def wholeState(store: KeyGroupStateStore, removedFamilies: Set[String]): ChangeSet = {
+    val unknown = store.base.toSeq.flatMap(_.families.map(_.family))
+      .filterNot(name => removedFamilies.contains(name) || working.exists(_.filled.contains(name)))
+    if (unknown.nonEmpty) throw SparkckptErrors.familiesNotResplit(storeId.toString, unknown)
+    val whole = newChangeSet(store.task)
+    try {
+      families.values.asScala.foreach { family =>
+        StateRows.foreach(store.engineStore, family) { (op, key, value) =>
+          whole.add(family, extractor(family.name), op, key, value)
+        }
+      }
+      whole
+    } catch {
+      case e: Throwable => whole.free(); throw e
+    }
+  }
+
+  private def acknowledge(runId: String, result: CommitResult, startNs: Long): Unit = {
+    val millis = (System.nanoTime() - startNs) / 1000000
+    val writeMs = result.metrics(StateMetrics.WriteTime)
+    CheckpointAck.send(CheckpointAck(
+      runId,
+      syncMs = math.max(0, millis - writeMs),
+      writeMs = writeMs,
+      bytesWritten = result.metrics(StateMetrics.DeltaBytes) + result.metrics(StateMetrics.HandleBytes),
+      taskAttempt = Option(TaskContext.get()).map(_.taskAttemptId()).getOrElse(-1L),
+      description = result.description))
   }
 
   private[state] def invalidate(): Unit = working = None
@@ -277,7 +321,9 @@ class KeyGroupStateStoreProvider
 
   override protected def mergeFiles(): Unit = maintain(merges.await())
 
-  override protected def cleanUp(): Unit = maintain(cleaner.clean(committedVersion))
+  /** With a coordinator, it alone deletes: it knows which files completed checkpoints refer to. */
+  override protected def cleanUp(): Unit =
+    if (coordinatedRun.isEmpty) maintain(cleaner.clean(committedVersion))
 
   /** Spark closes a provider whose maintenance throws; nothing here is worth that. */
   private def maintain(body: => Unit): Unit = try body catch {
@@ -286,7 +332,9 @@ class KeyGroupStateStoreProvider
 
   private def considerMerges(handle: StateHandle): Unit = {
     committedVersion = handle.version
-    merges.consider(handle, mergeable(handle))
+    if (!working.exists(_.resplit)) {
+      merges.consider(handle, mergeable(handle), justLoaded = loadTimeMs > 0)
+    }
   }
 
   private def mergeable(handle: StateHandle): Seq[(ColumnFamily, StateFamily)] =
@@ -318,7 +366,7 @@ class KeyGroupStateStoreProvider
       snapshotId: Option[String],
       endId: Option[String]): StateStore = {
     if (snapshotVersion > 0) {
-      snapshotId.foreach(commits.readHandle(snapshotVersion, _))
+      snapshotId.foreach(versions.read(snapshotVersion, _))
     }
     open(endVersion, endId, readOnly, loadEmpty = false)
   }
@@ -329,18 +377,7 @@ class KeyGroupStateStoreProvider
       familyName: Option[String],
       endId: Option[String]): StateStoreChangeDataReader = {
     val id = endId.getOrElse(throw SparkckptErrors.noCheckpointId(storeId.toString, endVersion))
-    new ChangeFeed(storeId, storage, storeConf, startVersion, endVersion, id,
+    new ChangeFeed(storeId, storage, versions, storeConf, startVersion, endVersion, id,
       family(familyName.getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME)))
   }
-}
-
-/** The version whose rows the engine holds, and the families of it that have been filled so far. */
-private final class WorkingState(
-    val version: Long,
-    val id: Option[String],
-    val handle: Option[StateHandle],
-    val filled: mutable.Set[String] = mutable.Set.empty,
-    val keys: KeyCounts = new KeyCounts) {
-  def advance(handle: StateHandle): WorkingState =
-    new WorkingState(handle.version, Some(handle.id), Some(handle), filled, keys)
 }

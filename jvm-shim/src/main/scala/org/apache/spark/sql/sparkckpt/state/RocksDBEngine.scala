@@ -44,6 +44,8 @@ final class RocksDBEngine(
     if (readOnly) delegate.getReadStore(version, None) else delegate.getStore(version, None)
   }
 
+  override def fill[T](body: => T): T = delegate.fill(body)
+
   override def upgrade(store: StateStore): StateStore =
     delegate.upgradeReadStoreToWriteStore(store, version, None)
 

@@ -10,6 +10,9 @@ import org.apache.spark.sql.sparkckpt.format.{StateFileName, StateHandle, StateS
  * last `retained` batches; the oldest handle of those names all older files that are still needed,
  * since every later version descends from it.
  *
+ * It sees only the handles of its own store. Where others may need the store's files, because the
+ * checkpoint was rescaled, restored or pinned, it deletes nothing: that takes a coordinator.
+ *
  * @param adoptionWindow for so many versions a merged file may wait to be named by a handle
  */
 final class StateCleaner(storage: StateStorage, retained: Int, adoptionWindow: Int) extends Logging {
@@ -19,7 +22,7 @@ final class StateCleaner(storage: StateStorage, retained: Int, adoptionWindow: I
   /** @param committed a version that Spark has committed */
   def clean(committed: Long): Unit = {
     val oldest = committed - retained
-    if (oldest > cleanedUpTo) {
+    if (oldest > cleanedUpTo && !storage.isShared) {
       cleanedUpTo = oldest
       val names = storage.list()
       val handles = names.filter(n => n.isHandle && n.version == oldest)

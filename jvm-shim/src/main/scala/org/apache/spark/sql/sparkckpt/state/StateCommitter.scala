@@ -4,7 +4,7 @@ import java.io.ByteArrayOutputStream
 import java.util.UUID
 
 import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, StateStoreId}
-import org.apache.spark.sql.sparkckpt.{OperatorLayout, SparkckptErrors}
+import org.apache.spark.sql.sparkckpt.OperatorLayout
 import org.apache.spark.sql.sparkckpt.format._
 
 /**
@@ -14,23 +14,12 @@ import org.apache.spark.sql.sparkckpt.format._
 final class StateCommitter(
     storeId: StateStoreId, storage: StateStorage, options: StateFileOptions, inlineThreshold: Long) {
 
-  /** The handle of a version of this very store: one that was put there by hand is no state of it. */
-  def readHandle(version: Long, id: String): StateHandle = {
-    val handle = storage.readHandle(version, id)
-    val is = (handle.operatorId, handle.partition, handle.storeName, handle.version, handle.id)
-    val wanted = (storeId.operatorId, storeId.partitionId, storeId.storeName, version, id)
-    if (is != wanted) {
-      throw SparkckptErrors.foreignHandle(storage.handlePath(version, id), is.toString, wanted.toString)
-    }
-    handle
-  }
-
+  /** @param carried the files of the version before that still count */
   def commit(
       store: KeyGroupStateStore,
       layout: OperatorLayout,
       changes: Option[ChangeSet],
-      removedFamilies: Set[String],
-      merged: Seq[MergedFile]): CommitResult = {
+      carried: Seq[FamilyFiles]): CommitResult = {
     val start = System.nanoTime()
     val version = store.version + 1
     val id = UUID.randomUUID().toString
@@ -38,18 +27,17 @@ final class StateCommitter(
     val written = changes.toSeq.flatMap { set =>
       set.families.map(f => f -> write(set, f, layout, version, id, inlined)).toSeq
     }
-    val carried = store.base.map(_.families).getOrElse(Nil)
-      .filterNot(f => removedFamilies.contains(f.family))
     val handle = StateHandle(
       storeId.operatorId, layout.operatorName, storeId.storeName, storeId.partitionId, version, id,
       store.checkpointId, layout.keyed, layout.parallelism, layout.maxParallelism,
       layout.rangeOf(storeId.partitionId).first, layout.rangeOf(storeId.partitionId).last,
       changes.map(_.changedRows).getOrElse(0L), changes.map(_.changeDigest).getOrElse("0" * 16),
-      StateCommitter.append(StateCommitter.adopt(carried, merged), written))
-    val handleBytes = storage.writeHandle(handle, inlined.toByteArray)
+      StateCommitter.append(carried, written))
+    val description = StateHandle.describe(handle)
+    val handleBytes = storage.writeHandle(handle, description, inlined.toByteArray)
     val deltaBytes = written.map(_._2.length).sum
     val ownFiles = written.count(!_._2.path.endsWith(".handle"))
-    CommitResult(handle, Map[StateStoreCustomMetric, Long](
+    CommitResult(handle, description, Map[StateStoreCustomMetric, Long](
       StateMetrics.DeltaBytes -> deltaBytes,
       StateMetrics.HandleBytes -> (handleBytes - inlined.size),
       StateMetrics.ChangedRows -> handle.changedRows,

@@ -14,6 +14,9 @@ trait StateEngine {
   /** Opens the working state as the last commit or release left it, or empty. */
   def open(empty: Boolean, readOnly: Boolean): StateStore
 
+  /** Rows put into the open store while `body` runs may be held back, and must not be read in it. */
+  def fill[T](body: => T): T
+
   /** Turns a store opened for reading into one for writing, without losing its place. */
   def upgrade(store: StateStore): StateStore
 

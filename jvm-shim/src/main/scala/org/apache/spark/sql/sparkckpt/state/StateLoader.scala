@@ -5,33 +5,55 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.sparkckpt.KeyGroupRange
 import org.apache.spark.sql.sparkckpt.format._
 
-/**
- * Fills a family of the working state from the files of a version: each live key is put once. Returns
- * the number of keys.
- */
+/** Fills a family of the working state from the files of a version: each live key is put once. */
 object StateLoader {
+  /** Loads the rows of these key groups, and returns the number of keys. */
   def load(
       storage: StateStorage,
       files: Seq[StateFileRef],
       range: KeyGroupRange,
       family: ColumnFamily,
+      into: StateStore): Long = load(storage, files, range, family, into, _ => true)
+
+  /**
+   * Loads what belongs into this range of another number of key groups than the files are cut by: all
+   * are read, and each key is asked for its place.
+   */
+  def resplit(
+      storage: StateStorage,
+      files: Seq[StateFileRef],
+      range: KeyGroupRange,
+      family: ColumnFamily,
+      extractor: KeyGroupExtractor,
       into: StateStore): Long =
-    StateMerger.withCursors(storage, files, range, family) { cursors =>
-      var keys = 0L
-      def load(op: Byte, key: UnsafeRow, value: UnsafeRow): Unit = {
-        if (op == StateOp.Put) keys += 1
-        apply(into, family.name, op, key, value)
-      }
-      if (cursors.length == 1 && files.length == 1 && files.head.base) {
+    load(storage, files, KeyGroupRange.Everything, family, into,
+      key => range.contains(extractor.keyGroupOf(key)))
+
+  private def load(
+      storage: StateStorage,
+      files: Seq[StateFileRef],
+      range: KeyGroupRange,
+      family: ColumnFamily,
+      into: StateStore,
+      isWanted: UnsafeRow => Boolean): Long = {
+    var keys = 0L
+    def load(op: Byte, key: UnsafeRow, value: UnsafeRow): Unit = if (isWanted(key)) {
+      if (op == StateOp.Put) keys += 1
+      apply(into, family.name, op, key, value)
+    }
+    val baseAlone = files.length == 1 && files.head.base
+    StateMerger.foreachCursors(storage, files, range, family) { cursors =>
+      if (baseAlone) {
         val cursor = cursors.head
         while (cursor.advance()) load(cursor.op, cursor.key, cursor.value)
       } else {
-        new KeyGroupMerge(cursors, complete = true).foreach { (_, op, key, value) =>
-          load(op, key, value)
+        KeyGroupMerge.ofFiles(cursors, family.multiValued, complete = true).foreach {
+          (_, op, key, value) => load(op, key, value)
         }
       }
-      keys
     }
+    keys
+  }
 
   private def apply(
       into: StateStore, family: String, op: Byte, key: UnsafeRow, value: UnsafeRow): Unit =

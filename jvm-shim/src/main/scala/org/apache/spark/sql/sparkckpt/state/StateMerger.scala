@@ -37,24 +37,24 @@ final class StateMerger(
     val path = storage.mergePath(version, UUID.randomUUID().toString, family.name)
     val out = storage.create(path)
     try {
-      val summary = StateMerger.withCursors(storage, replaced, range, family) { cursors =>
-        val writer = new StateFileWriter(out, description, options)
-        try {
-          var rows = 0L
-          new KeyGroupMerge(cursors, plan.complete).foreach { (keyGroup, op, key, value) =>
+      val writer = new StateFileWriter(out, description, options)
+      val summary = try {
+        var rows = 0L
+        StateMerger.foreachCursors(storage, replaced, range, family) { cursors =>
+          KeyGroupMerge.ofFiles(cursors, family.multiValued, plan.complete).foreach { (keyGroup, op, key, value) =>
             rows += 1
             if ((rows & 0xfff) == 0 && isClosed()) throw new CancellationException("store closed")
             writer.write(keyGroup, op, key, value)
           }
-          writer.finish()
-        } finally writer.close()
-      }
+        }
+        writer.finish()
+      } finally writer.close()
       out.close()
       MergedFile(family.name, replaced, StateFileRef(
         path, 0, summary.length, summary.tailLength, summary.tailCrc32, summary.rows,
         math.max(summary.firstKeyGroup, 0), math.max(summary.lastKeyGroup, 0),
-        replaced.head.firstVersion, replaced.last.lastVersion, replaced.map(_.level).max + 1,
-        plan.complete), version)
+        replaced.map(_.firstVersion).min, replaced.map(_.lastVersion).max,
+        replaced.map(_.level).max + 1, plan.complete), version)
     } catch {
       case e: Throwable => out.cancel(); throw e
     }
@@ -66,18 +66,22 @@ object StateMerger {
   lazy val pool: ExecutorService =
     ThreadUtils.newDaemonCachedThreadPool("sparkckpt-merge", maxThreadNumber = 2)
 
-  /** Opens the files that overlap the range, oldest first, for the time of `body`. */
-  def withCursors[T](
+  /**
+   * Opens the files that overlap the range, oldest first, for the time of `body`; files of different
+   * key groups one after the other, in ascending key groups.
+   */
+  def foreachCursors(
       storage: StateStorage,
       files: Seq[StateFileRef],
       range: KeyGroupRange,
-      family: ColumnFamily)(body: Seq[StateFileReader] => T): T = {
-    val opened = scala.collection.mutable.ArrayBuffer.empty[StateFileReader]
-    try {
-      files.filter(f => f.rows > 0 && f.range.overlaps(range)).foreach { file =>
-        opened += storage.open(file, range, family.keySchema, family.valueSchema)
-      }
-      body(opened.toSeq)
-    } finally opened.foreach(_.close())
-  }
+      family: ColumnFamily)(body: Seq[StateFileReader] => Unit): Unit =
+    Slices.disjoint(files, range).foreach { group =>
+      val opened = scala.collection.mutable.ArrayBuffer.empty[StateFileReader]
+      try {
+        group.foreach { file =>
+          opened += storage.open(file, range, family.keySchema, family.valueSchema)
+        }
+        body(opened.toSeq)
+      } finally opened.foreach(_.close())
+    }
 }

@@ -16,6 +16,11 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * hooks it overrides take types that are private to it.
  */
 private[sql] class LocalRocksDBStateStoreProvider extends RocksDBStateStoreProvider {
+  private var local: Option[LocalRocksDB] = None
+
+  /** Rows put while `body` runs reach RocksDB many at a time; they must not be read in it. */
+  def fill[T](body: => T): T = local.fold(body)(_.fill(body))
+
   override protected def createRocksDB(
       dfsRootDir: String,
       conf: RocksDBConf,
@@ -26,9 +31,12 @@ private[sql] class LocalRocksDBStateStoreProvider extends RocksDBStateStoreProvi
       enableStateStoreCheckpointIds: Boolean,
       partitionId: Int,
       eventForwarder: Option[RocksDBEventForwarder],
-      uniqueId: Option[String]): RocksDB =
-    new LocalRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
-      partitionId, uniqueId)
+      uniqueId: Option[String]): RocksDB = {
+    val created = new LocalRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
+      useColumnFamilies, partitionId, uniqueId)
+    local = Some(created)
+    created
+  }
 }
 
 private class LocalRocksDB(
@@ -57,6 +65,43 @@ private class LocalRocksDB(
           checkpointUniqueId: Option[String],
           lineage: Option[Array[LineageItem]]): StateStoreChangelogWriter = NoChangelog.writer()
     }
+
+  private var bulk: Option[BulkWriter] = None
+
+  def fill[T](body: => T): T = {
+    bulk = if (conf.rowChecksumEnabled || conf.trackTotalNumberOfRows) None else BulkWriter.into(this)
+    try {
+      val result = body
+      bulk.foreach(_.flush())
+      result
+    } finally bulk = None
+  }
+
+  override def put(
+      key: Array[Byte],
+      value: Array[Byte],
+      cfName: String,
+      includesPrefix: Boolean,
+      deriveCfName: Boolean,
+      includesChecksum: Boolean): Unit = bulk match {
+    case Some(writer) => writer.put(key, value, prefixOf(writer, cfName))
+    case None => super.put(key, value, cfName, includesPrefix, deriveCfName, includesChecksum)
+  }
+
+  override def merge(
+      key: Array[Byte],
+      value: Array[Byte],
+      cfName: String,
+      includesPrefix: Boolean,
+      deriveCfName: Boolean,
+      includesChecksum: Boolean): Unit = bulk match {
+    case Some(writer) => writer.merge(key, value, prefixOf(writer, cfName))
+    case None => super.merge(key, value, cfName, includesPrefix, deriveCfName, includesChecksum)
+  }
+
+  /** What precedes the keys of a column family: Spark keeps them all in one of RocksDB's. */
+  private def prefixOf(writer: BulkWriter, family: String): Array[Byte] =
+    if (useColumnFamilies) writer.prefixOf(family) else Array.emptyByteArray
 
   /** A new column family makes Spark force a snapshot; it is of no use here. */
   override private[sql] def uploadSnapshot(snapshot: RocksDB.RocksDBSnapshot): Unit =

@@ -1,0 +1,32 @@
+package org.apache.spark.sql.sparkckpt.state
+
+import scala.collection.mutable
+
+import org.apache.spark.sql.sparkckpt.format.StateHandle
+
+/**
+ * The version whose rows the engine holds, and the families of it that have been filled so far.
+ *
+ * @param resplit it was loaded from files that no later version may refer to
+ */
+private[state] final class WorkingState(
+    val version: Long,
+    val id: Option[String],
+    val handle: Option[StateHandle],
+    val resplit: Boolean,
+    val filled: mutable.Set[String] = mutable.Set.empty,
+    val keys: KeyCounts = new KeyCounts) {
+  private val postponed = mutable.LinkedHashSet.empty[String]
+
+  def postpone(family: String): Unit = postponed += family
+
+  /** The families to be filled later, to be tried again now. */
+  def takePostponed(): Seq[String] = {
+    val taken = postponed.toSeq
+    postponed.clear()
+    taken
+  }
+
+  def advance(handle: StateHandle): WorkingState =
+    new WorkingState(handle.version, Some(handle.id), Some(handle), resplit = false, filled, keys)
+}

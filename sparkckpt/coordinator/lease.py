@@ -1,0 +1,176 @@
+"""Who may complete checkpoints and delete files in a checkpoint directory.
+
+A driver that is cut off may go on for a while after its successor has started. Each coordinator
+therefore creates a file with the next epoch, which only one can; the highest epoch owns, and
+everybody looks again before deleting or completing anything. The file also says until when its
+owner is believed to run, so that commands can tell. It must never be used to wait for anybody: a
+successor takes over at once.
+"""
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from sparkckpt.errors import (
+    CorruptStateError,
+    FileExistsAlreadyError,
+    FileMissingError,
+    QueryRunningError,
+    UnwritableFileError,
+)
+from sparkckpt.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+OWNERS = "_sparkckpt/owner"
+FORMAT_VERSION = 1
+DURATION_MS = 60_000
+RENEWAL_MS = DURATION_MS // 3
+
+
+@dataclass(frozen=True)
+class Owner:
+    """What the file of an epoch says."""
+
+    epoch: int
+    run_id: str
+    host: str
+    pid: int
+    renewed_ms: int
+    expires_ms: int
+
+    def to_bytes(self) -> bytes:
+        fields = {
+            "formatVersion": FORMAT_VERSION,
+            "epoch": self.epoch,
+            "runId": self.run_id,
+            "host": self.host,
+            "pid": self.pid,
+            "renewedMs": self.renewed_ms,
+            "expiresMs": self.expires_ms,
+        }
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> "Owner":
+        try:
+            fields = json.loads(data)
+            return cls(
+                int(fields["epoch"]),
+                str(fields["runId"]),
+                str(fields["host"]),
+                int(fields["pid"]),
+                int(fields["renewedMs"]),
+                int(fields["expiresMs"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptStateError(where, f"it does not name an owner: {error!r}") from error
+
+
+class Lease:
+    """The ownership of one coordinator."""
+
+    def __init__(self, storage: Storage, owner: Owner) -> None:
+        self._storage = storage
+        self._owner = owner
+
+    @classmethod
+    def claim(cls, storage: Storage, run_id: str, now_ms: int) -> "Lease":
+        """Becomes the owner, whoever was it before."""
+        while True:
+            older = _epochs(storage.list_names(OWNERS))
+            owner = Owner(
+                max(older, default=0) + 1,
+                run_id,
+                socket.gethostname(),
+                os.getpid(),
+                now_ms,
+                now_ms + DURATION_MS,
+            )
+            try:
+                storage.write_atomic(_path(owner.epoch), owner.to_bytes())
+            except FileExistsAlreadyError:
+                continue
+            lease = cls(storage, owner)
+            # Another may have claimed more than one epoch since, and removed this one's file.
+            if lease.is_held():
+                _delete_older(storage, older)
+                return lease
+
+    @property
+    def owner(self) -> Owner:
+        return self._owner
+
+    @property
+    def epoch(self) -> int:
+        return self._owner.epoch
+
+    def is_held(self) -> bool:
+        """Whether no later coordinator has started. Without a file of any there is no owner."""
+        epochs = _epochs(self._storage.list_names(OWNERS))
+        return max(epochs, default=0) == self.epoch
+
+    def needs_renewal(self, now_ms: int) -> bool:
+        return now_ms - self._owner.renewed_ms >= RENEWAL_MS
+
+    def renew(self, now_ms: int) -> bool:
+        """Extends the lease if it is still held; returns whether it is."""
+        return self._write(now_ms, now_ms + DURATION_MS)
+
+    def release(self, now_ms: int) -> None:
+        """Says that nobody runs any more. The file stays: epochs must grow."""
+        self._write(now_ms, 0)
+
+    def _write(self, renewed_ms: int, expires_ms: int) -> bool:
+        if not self.is_held():
+            return False
+        self._owner = replace(self._owner, renewed_ms=renewed_ms, expires_ms=expires_ms)
+        self._storage.write_atomic(_path(self.epoch), self._owner.to_bytes(), overwrite=True)
+        return True
+
+
+def running_owner(storage: Storage, now_ms: int) -> Owner | None:
+    """The coordinator that works on this checkpoint directory, as far as its lease tells."""
+    while epochs := _epochs(storage.list_names(OWNERS)):
+        path = _path(epochs[-1])
+        try:
+            owner = Owner.from_bytes(storage.read_all(path), storage.where(path))
+        except FileMissingError:
+            if _epochs(storage.list_names(OWNERS)) == epochs:
+                raise
+            continue
+        return owner if owner.expires_ms > now_ms else None
+    return None
+
+
+def refuse_if_running(storage: Storage, now_ms: int, outcome: str = "") -> None:
+    """Raises QueryRunningError if there is a running owner; `outcome` says what was not done."""
+    owner = running_owner(storage, now_ms)
+    if owner is not None:
+        expires = datetime.fromtimestamp(owner.expires_ms / 1000, timezone.utc)
+        raise QueryRunningError(
+            storage.where(""),
+            f"run {owner.run_id}, on {owner.host}, process {owner.pid}",
+            f"{expires:%Y-%m-%d %H:%M:%S} UTC",
+            outcome,
+        )
+
+
+def _delete_older(storage: Storage, epochs: Iterable[int]) -> None:
+    """They mean nothing any more; only their number is to be kept small."""
+    try:
+        storage.delete(map(_path, epochs))
+    except UnwritableFileError as error:
+        logger.warning("The leases of former owners are left behind. %s", error)
+
+
+def _path(epoch: int) -> str:
+    return f"{OWNERS}/{epoch}"
+
+
+def _epochs(names: Iterable[str]) -> list[int]:
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())

@@ -1,0 +1,80 @@
+"""Whether a coordinator may still complete and delete: its lease, and that it is lost for good.
+
+Once another coordinator has taken over, nothing is completed or deleted here any more, whatever
+becomes of the other.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from sparkckpt.coordinator.lease import Lease
+from sparkckpt.errors import SparkckptError
+from sparkckpt.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+
+class Ownership:
+    """The lease of one run; `on_lost` is called once. Safe to be used by several threads."""
+
+    def __init__(
+        self, storage: Storage, run_id: str, clock: Callable[[], int], on_lost: Callable[[], None]
+    ) -> None:
+        self._storage = storage
+        self._run_id = run_id
+        self._clock = clock
+        self._on_lost = on_lost
+        # Some storage replaces a file by deleting it first: nobody here may look in between.
+        self._lease_lock = threading.Lock()
+        self._lock = threading.Lock()
+        self._lease: Lease | None = None
+        self._is_lost = False
+
+    @property
+    def is_lost(self) -> bool:
+        return self._is_lost
+
+    def claim(self) -> Lease:
+        """Becomes the owner, the first time it is called."""
+        if self._lease is None:
+            self._lease = Lease.claim(self._storage, self._run_id, self._clock())
+        return self._lease
+
+    def is_held(self) -> bool:
+        """Whether this coordinator may still complete and delete."""
+        if self._lease is None or self._is_lost:
+            return False
+        with self._lease_lock:
+            is_held = self._lease.is_held()
+        if not is_held:
+            self.lose()
+        return not self._is_lost
+
+    def needs_renewal(self) -> bool:
+        return self._lease is not None and self._lease.needs_renewal(self._clock())
+
+    def renew(self) -> None:
+        if self._lease is None:
+            return
+        try:
+            with self._lease_lock:
+                is_held = self._lease.renew(self._clock())
+            if not is_held:
+                self.lose()
+        except SparkckptError as error:
+            logger.warning("The lease of %s is renewed later. %s", self._storage.where(""), error)
+
+    def release(self) -> None:
+        """Says that nobody runs any more."""
+        if self._lease is not None and not self._is_lost:
+            with self._lease_lock:
+                self._lease.release(self._clock())
+
+    def lose(self) -> None:
+        """Another has taken over."""
+        with self._lock:
+            if self._is_lost:
+                return
+            self._is_lost = True
+        self._on_lost()

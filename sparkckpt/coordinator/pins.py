@@ -1,0 +1,87 @@
+"""Pins: files of state that something outside of the query needs, such as a savepoint.
+
+A pin is laid while the query runs and deletes. So that neither overlooks the other, a pin of a
+checkpoint is written first, and then the checkpoint's metadata must still be there; whereas the
+coordinator first deletes the metadata, then reads the pins, and only then deletes state.
+"""
+
+import json
+import logging
+from typing import Any
+
+from sparkckpt.coordinator.restored import RESTORED_PATH, RESTORING_PATH, read_fields
+from sparkckpt.errors import CorruptStateError, SparkckptError, UnsupportedFormatVersionError
+from sparkckpt.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+PINS = "_sparkckpt/pins"
+FORMAT_VERSION = 1
+_SUFFIX = ".json"
+
+
+def pin_path(name: str) -> str:
+    """Where a pin lies, relative to the checkpoint directory."""
+    return f"{PINS}/{name}{_SUFFIX}"
+
+
+def pin_names(storage: Storage) -> list[str]:
+    names = storage.list_names(PINS)
+    return [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+
+
+def read_pin(storage: Storage, name: str) -> list[str]:
+    """The files that a pin holds, relative to the state root or as URLs. One that cannot be read is
+    an error: as long as it is not known what it holds, nothing may be deleted."""
+    pin, where = _read(storage, name)
+    files = pin["files"]
+    if type(files) is not list or not all(type(file) is str for file in files):
+        raise CorruptStateError(where, "it does not list files")
+    return files
+
+
+def orphaned_pins(storage: Storage) -> dict[str, int]:
+    """The names of pins that were laid for a directory which does not need them, with sizes.
+
+    Such a directory is gone, or neither its `restored.json` nor its `restoring.json` names the pin.
+    A pin that names no directory is none, nor one whose directory cannot be looked at.
+    """
+    return {
+        name: storage.size(pin_path(name))
+        for name in pin_names(storage)
+        if (target := _target(storage, name)) is not None and not _may_need(storage, target, name)
+    }
+
+
+def _target(storage: Storage, name: str) -> str | None:
+    pin, where = _read(storage, name)
+    target = pin.get("target")
+    if target is not None and (type(target) is not str or not target):
+        raise CorruptStateError(where, f"its 'target' is {target!r}")
+    return target
+
+
+def _may_need(storage: Storage, target: str, name: str) -> bool:
+    try:
+        directory = storage.below(target)
+        # In this order: a restore writes the one before it deletes the other.
+        markers = (read_fields(directory, path) for path in (RESTORING_PATH, RESTORED_PATH))
+        return any(fields is not None and fields.get("pin") == name for fields in markers)
+    except (SparkckptError, OSError, ImportError, ValueError) as error:
+        logger.warning("The pin %s is kept, as %s cannot be looked at: %s", name, target, error)
+        return True
+
+
+def _read(storage: Storage, name: str) -> tuple[dict[str, Any], str]:
+    path = pin_path(name)
+    where = storage.where(path)
+    try:
+        pin = json.loads(storage.read_all(path))
+        version, _ = pin["formatVersion"], pin["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptStateError(where, f"it is no pin: {error!r}") from error
+    if type(version) is int and version > FORMAT_VERSION:
+        raise UnsupportedFormatVersionError(where, version, FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        raise CorruptStateError(where, f"it has format version {version!r}")
+    return pin, where

@@ -1,0 +1,72 @@
+"""The owner of a checkpoint directory."""
+
+import threading
+
+import pytest
+
+from sparkckpt.coordinator.lease import DURATION_MS, OWNERS, Lease, running_owner
+from sparkckpt.errors import CorruptStateError
+from sparkckpt.storage import Storage
+from tests.unit.coordinator_samples import memory_storage
+
+
+@pytest.fixture
+def storage() -> Storage:
+    return memory_storage()
+
+
+def test_nobody_runs_at_first(storage: Storage) -> None:
+    assert running_owner(storage, 0) is None
+
+
+def test_the_later_of_two_owns(storage: Storage) -> None:
+    first = Lease.claim(storage, "first", 0)
+    assert first.is_held()
+    second = Lease.claim(storage, "second", 1)
+    assert second.epoch == first.epoch + 1
+    assert (first.is_held(), second.is_held()) == (False, True)
+    assert not first.renew(2)
+    first.release(2)
+    owner = running_owner(storage, 3)
+    assert owner is not None
+    assert owner.run_id == "second"
+
+
+def test_a_lease_runs_out_unless_it_is_renewed(storage: Storage) -> None:
+    lease = Lease.claim(storage, "run", 0)
+    assert not lease.needs_renewal(DURATION_MS // 3 - 1)
+    assert lease.needs_renewal(DURATION_MS // 3)
+    assert lease.renew(30_000)
+    assert running_owner(storage, 30_000 + DURATION_MS - 1) is not None
+    assert running_owner(storage, 30_000 + DURATION_MS) is None
+    assert lease.is_held(), "until somebody else claims it"
+
+
+def test_epochs_grow_beyond_the_end_of_a_run(storage: Storage) -> None:
+    lease = Lease.claim(storage, "run", 0)
+    lease.release(1)
+    assert running_owner(storage, 1) is None
+    assert Lease.claim(storage, "next", 2).epoch == lease.epoch + 1
+    assert storage.list_names(OWNERS) == ["2"]
+
+
+def test_of_many_that_claim_at_once_one_owns(tmp_path: str) -> None:
+    storage = Storage.at(tmp_path)
+    leases: list[Lease] = []
+    threads = [
+        threading.Thread(target=lambda: leases.append(Lease.claim(storage, "run", 0)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    owner = running_owner(storage, 0)
+    assert owner is not None
+    assert [lease.epoch for lease in leases if lease.is_held()] == [owner.epoch]
+
+
+def test_a_lease_that_is_not_one_is_named(storage: Storage) -> None:
+    storage.write_atomic(f"{OWNERS}/1", b"{}")
+    with pytest.raises(CorruptStateError, match="owner/1"):
+        running_owner(storage, 0)
