@@ -5,12 +5,17 @@ therefore creates a file with the next epoch, which only one can; the highest ep
 everybody looks again before deleting or completing anything. The file also says until when its
 owner is believed to run, so that commands can tell. It must never be used to wait for anybody: a
 successor takes over at once.
+
+Some storage replaces a file by deleting it first. For that moment only the name of the temporary file
+tells of the epoch, so whoever finds that looks again before it believes that there is no owner.
 """
 
 import json
 import logging
 import os
+import re
 import socket
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -30,6 +35,9 @@ OWNERS = "_sparkckpt/owner"
 FORMAT_VERSION = 1
 DURATION_MS = 60_000
 RENEWAL_MS = DURATION_MS // 3
+REPLACEMENT_SECONDS = 2.0
+"""How long a file may be missing while it is being replaced."""
+TEMPORARY = re.compile(r"\.(\d+)\..+\.tmp", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -82,9 +90,10 @@ class Lease:
     def claim(cls, storage: Storage, run_id: str, now_ms: int) -> "Lease":
         """Becomes the owner, whoever was it before."""
         while True:
-            older = _epochs(storage.list_names(OWNERS))
+            names = storage.list_names(OWNERS)
+            older = _epochs(names)
             owner = Owner(
-                max(older, default=0) + 1,
+                max(older + _epochs_being_written(names), default=0) + 1,
                 run_id,
                 socket.gethostname(),
                 os.getpid(),
@@ -135,15 +144,21 @@ class Lease:
 
 def running_owner(storage: Storage, now_ms: int) -> Owner | None:
     """The coordinator that works on this checkpoint directory, as far as its lease tells."""
-    while epochs := _epochs(storage.list_names(OWNERS)):
-        path = _path(epochs[-1])
-        try:
-            owner = Owner.from_bytes(storage.read_all(path), storage.where(path))
-        except FileMissingError:
-            if _epochs(storage.list_names(OWNERS)) == epochs:
-                raise
-            continue
-        return owner if owner.expires_ms > now_ms else None
+    deadline = time.monotonic() + REPLACEMENT_SECONDS
+    while names := storage.list_names(OWNERS):
+        may_appear = time.monotonic() < deadline
+        if epochs := _epochs(names):
+            path = _path(epochs[-1])
+            try:
+                owner = Owner.from_bytes(storage.read_all(path), storage.where(path))
+            except FileMissingError:
+                if not may_appear:
+                    raise
+            else:
+                return owner if owner.expires_ms > now_ms else None
+        elif not may_appear:
+            return None
+        time.sleep(0.01)
     return None
 
 
@@ -174,3 +189,7 @@ def _path(epoch: int) -> str:
 
 def _epochs(names: Iterable[str]) -> list[int]:
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def _epochs_being_written(names: Iterable[str]) -> list[int]:
+    return [int(found[1]) for name in names if (found := TEMPORARY.fullmatch(name))]

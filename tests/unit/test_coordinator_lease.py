@@ -50,6 +50,27 @@ def test_epochs_grow_beyond_the_end_of_a_run(storage: Storage) -> None:
     assert storage.list_names(OWNERS) == ["2"]
 
 
+def test_a_lease_that_is_being_replaced_is_waited_for(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hadoop's local file system deletes a file before it renames another to its place."""
+    Lease.claim(storage, "first", 0)
+    lease = Lease.claim(storage, "run", 0)
+    content = storage.read_all(f"{OWNERS}/2")
+    storage.write_atomic(f"{OWNERS}/.2.c0ffee.tmp", content)
+    storage.delete([f"{OWNERS}/2"])
+    restored = threading.Timer(0.3, storage.write_atomic, (f"{OWNERS}/2", content))
+    restored.start()
+    owner = running_owner(storage, 1)
+    assert owner is not None
+    assert owner.run_id == "run"
+    restored.join()
+    storage.delete([f"{OWNERS}/2"])
+    monkeypatch.setattr("sparkckpt.coordinator.lease.REPLACEMENT_SECONDS", 0.1)
+    assert running_owner(storage, 1) is None, "its owner was killed at that moment"
+    assert Lease.claim(storage, "next", 2).epoch == lease.epoch + 1
+
+
 def test_of_many_that_claim_at_once_one_owns(tmp_path: str) -> None:
     storage = Storage.at(tmp_path)
     leases: list[Lease] = []
