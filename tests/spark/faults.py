@@ -56,6 +56,8 @@ class Faults:
     def here(self) -> Fault | None:
         """The fault that is about to strike in this task."""
         fault = self.planned.get(self._place())
+        if fault is Fault.OUTRUN_AFTER_COMMIT and not self._is_first_attempt():
+            return None
         return None if fault is None or self._marker("struck").exists() else fault
 
     def strike(self, fault: Fault) -> None:
@@ -73,11 +75,18 @@ class Faults:
         if fault is not None:
             self.strike(fault)
         if self.planned.get(self._place()) is Fault.OUTRUN_AFTER_COMMIT:
+            # A copy that has started early must not win before there is anything to outrun.
+            wait_until(self._marker("struck").exists)
             self._marker("outrun").touch()
         return iter(everything)
 
     def struck(self) -> int:
         return len(list(Path(self.directory).glob("struck-*")))
+
+    def _is_first_attempt(self) -> bool:
+        task = TaskContext.get()
+        assert task is not None
+        return task.attemptNumber() == 0
 
     def _place(self) -> tuple[int, int]:
         task = TaskContext.get()

@@ -43,6 +43,7 @@ class Recorder:
             case "progress" if (self.directory / "stop").exists():
                 fields = {"runId": frame.text("runId"), "message": STOP_MESSAGE}
                 self.writer.write(Frame("stop_query", fields))
+                (self.directory / "stop-sent").touch()
             case "query_ended":
                 self.writer.write(Frame("closed", {"runId": frame.text("runId")}))
             case "shutdown":

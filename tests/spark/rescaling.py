@@ -11,6 +11,7 @@ import sparkckpt
 from sparkckpt.errors import NewerOwnerError, QueryRunningError
 from tests.spark import jobs, python_jobs
 from tests.spark.faults import wait_until
+from tests.spark.leases import await_release
 from tests.spark.streams import PARTITIONS, Backend, Job, Output, run
 
 Report = TypeVar("Report")
@@ -52,7 +53,9 @@ def run_rescaled(
         workdir,
         begun,
         stops,
-        lambda number, checkpoint: rescale_when_stopped(checkpoint, chain[number + 1]),
+        lambda number, checkpoint, run_id: rescale_when_stopped(
+            checkpoint, chain[number + 1], run_id
+        ),
     )
 
 
@@ -74,5 +77,9 @@ def when_stopped(command: Callable[[], Report]) -> Report:
     return reports[0]
 
 
-def rescale_when_stopped(checkpoint: Path, parallelism: int) -> sparkckpt.RescaleReport:
+def rescale_when_stopped(
+    checkpoint: Path, parallelism: int, run_id: object = None
+) -> sparkckpt.RescaleReport:
+    """With the id of the last run, its coordinator is surely done before anything is changed."""
+    await_release(checkpoint, run_id)
     return when_stopped(lambda: sparkckpt.rescale(checkpoint, parallelism))

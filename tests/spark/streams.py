@@ -166,23 +166,27 @@ def run(
     workdir: Path,
     backend: Backend,
     restart_after: Collection[int] = (),
-    at_restart: Callable[[int, Path], None] | None = None,
+    at_restart: Callable[[int, Path, str], None] | None = None,
 ) -> Output:
     """Run the whole job; after each batch of `restart_after` stop it, unload its state, go on.
 
-    `at_restart` is called with the number of the restart, from 0, and the checkpoint.
+    `at_restart` is called with the number of the restart, from 0, the checkpoint, and the id of the
+    run that has ended, whose coordinator may still be at work.
     """
     output: Output = {}
+    run_id = ""
 
     def collect(rows: DataFrame, batch: int) -> None:
         output[batch] = canonical_rows(rows.collect())
 
     for segment, batches in enumerate(segments(len(job.batches), restart_after)):
         if segment and at_restart is not None:
-            at_restart(segment - 1, checkpoint_of(workdir))
+            at_restart(segment - 1, checkpoint_of(workdir), run_id)
         feed(job, workdir, batches)
         session = session_for(spark, {**backend.confs_of(segment), **job.confs})
-        start(session, job, workdir, collect).awaitTermination()
+        query = start(session, job, workdir, collect)
+        run_id = query.runId
+        query.awaitTermination()
         unload_state(spark)
         assert sorted(output) == list(range(batches.stop)), (
             f"batches {sorted(output)} ran, expected {batches.stop}"

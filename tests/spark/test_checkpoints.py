@@ -14,6 +14,7 @@ from sparkckpt.format import StateHandle
 from tests.spark import jobs
 from tests.spark.coordinator_kills import stale_files
 from tests.spark.faults import wait_until
+from tests.spark.leases import await_release
 from tests.spark.python_jobs import transform_with_state
 from tests.spark.streams import (
     CONTINUALLY,
@@ -44,7 +45,8 @@ def totals(
     totals = RunningTotals(spark, tmp_path_factory.mktemp("totals"), confs)
     totals.advance(5)
     totals.advance(3)
-    wait_until(lambda: newest_batch(totals.checkpoint) == 7 and not is_running(totals.checkpoint))
+    totals.settle()
+    assert not is_running(totals.checkpoint)
     return totals
 
 
@@ -138,7 +140,8 @@ def test_looking_does_not_disturb_a_running_query(spark: SparkSession, tmp_path:
     with pytest.raises(QueryRunningError):
         sparkckpt.clean(checkpoint, dry_run=False)
     query.stop()
-    wait_until(lambda: not is_running(checkpoint))
+    await_release(checkpoint, query.runId)
+    assert not is_running(checkpoint)
 
 
 JOBS = {

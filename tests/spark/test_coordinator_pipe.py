@@ -27,8 +27,9 @@ import json, os, signal, sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 import sparkckpt
-from tests.spark.totals import RunningTotals
 from tests.spark.faults import wait_until
+from tests.spark.streams import feed, session_for, start
+from tests.spark.totals import CONFS, TOTALS, RunningTotals
 
 workdir, recorder, batches = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 records = workdir / "records"
@@ -55,9 +56,18 @@ os.kill(first, signal.SIGKILL)
 wait_until(lambda: pid() is None)
 
 (records / "stop").touch()
-stopped = RunningTotals(spark, workdir / "stopped", {})
+feed(TOTALS, workdir / "stopped", range(batches + 10))
+
+def outlast_the_start_of_the_recorder(rows, batch):
+    rows.collect()
+    if batch > 0:
+        wait_until((records / "stop-sent").exists)
+
+session = session_for(spark, CONFS)
 try:
-    stopped.advance(batches + 10)
+    start(
+        session, TOTALS, workdir / "stopped", outlast_the_start_of_the_recorder
+    ).awaitTermination()
     outcome["error"] = None
 except Exception as error:
     outcome["error"] = str(error)
@@ -131,7 +141,7 @@ def recorded(jars: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Reco
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
     )
     lines = [line for line in process.stdout.splitlines() if line.startswith("OUTCOME ")]
     assert lines, process.stdout + process.stderr
@@ -236,7 +246,7 @@ def test_a_coordinator_that_cannot_start_is_named_once_and_the_stream_goes_on(
         wait_until(
             lambda: "SPARKCKPT_COORDINATOR_KEEPS_DYING" in log.read_text() or job.poll() is not None
         )
-        job.communicate(b"go on\n", timeout=60)
+        job.communicate(b"go on\n", timeout=200)
         assert job.returncode == 0, log.read_text()
     finally:
         job.kill()

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import sparkckpt
+from sparkckpt.coordinator.lease import OWNERS
 from sparkckpt.errors import InvalidParallelismError, QueryRunningError
 from tests.spark.faults import wait_until
 from tests.spark.rescaling import CHAINS, KINDS, rescale_when_stopped, run_rescaled
@@ -175,7 +176,7 @@ def test_a_file_sink_stays_exactly_once(
         lambda df: df.dropDuplicates(["k"]),
     )
 
-    def run_once() -> None:
+    def run_once() -> str:
         session = session_for(spark, backend.confs)
         source = session.readStream.schema(job.schemas["in"]).option("maxFilesPerTrigger", 1)
         query = (
@@ -187,12 +188,13 @@ def test_a_file_sink_stays_exactly_once(
         )
         query.awaitTermination()
         unload_state(spark)
+        return str(query.runId)
 
     for batches, parallelism in ((range(2), 9), (range(2, 3), 2), (range(3, 4), None)):
         feed(job, tmp_path, batches)
-        run_once()
+        run_id = run_once()
         if parallelism is not None:
-            rescale_when_stopped(checkpoint_of(tmp_path), parallelism)
+            rescale_when_stopped(checkpoint_of(tmp_path), parallelism, run_id)
     rows = spark.read.parquet(str(tmp_path / "output")).collect()
     assert sorted(row.k for row in rows) == list(range(63))
 
@@ -213,8 +215,8 @@ def test_the_state_can_be_read_before_and_after(
     def counts(batches: int) -> dict[int, int]:
         return dict(Counter(row["k"] for rows in job.batches[:batches] for row in rows["in"]))
 
-    def rescale_and_look(_: int, checkpoint: Path) -> None:
-        rescale_when_stopped(checkpoint, 7)
+    def rescale_and_look(_: int, checkpoint: Path, run_id: str) -> None:
+        rescale_when_stopped(checkpoint, 7, run_id)
         assert state_after(1) == counts(2)
 
     run(spark, job, tmp_path, backend, {1}, rescale_and_look)
@@ -232,7 +234,7 @@ def test_a_running_query_is_left_alone(
     query = start(session_for(spark, backend.confs), job, tmp_path, FailsIn(-1), CONTINUALLY)
     query.processAllAvailable()
     checkpoint = checkpoint_of(tmp_path)
-    wait_until(lambda: (checkpoint / "_sparkckpt" / "owner").exists())
+    wait_until(lambda: any((checkpoint / OWNERS).glob("[0-9]*")))
     before = files_in(checkpoint / "offsets")
     with pytest.raises(QueryRunningError):
         sparkckpt.rescale(checkpoint, 5)

@@ -40,8 +40,8 @@ def test_killed_rescales(spark: SparkSession, backend: Backend, tmp_path: Path) 
     job: Job = totals(batches=4, keys=300, seed=SEED)
     killed: list[bool] = []
 
-    def rescale_with_kills(_: int, checkpoint: Path) -> None:
-        rescale_when_stopped(checkpoint, 5)
+    def rescale_with_kills(_: int, checkpoint: Path, run_id: str) -> None:
+        rescale_when_stopped(checkpoint, 5, run_id)
         for _ in range(KILLS):
             killed.append(kill_while_rescaling(checkpoint, draw.randint(1, 9), draw))
         assert sparkckpt.verify(checkpoint).to_pylist() == []

@@ -67,6 +67,7 @@ class Runner:
         )
         query.awaitTermination()
         unload_state(self.spark)
+        await_release(checkpoint, query.runId)
         return query
 
 
@@ -117,7 +118,6 @@ def test_a_restored_query_goes_on(
             source = checkpoints[number - 1]
             restore(source, checkpoint, mode=mode, parallelism=parallelism)
             if mode == "copy":
-                await_release(source)
                 shutil.rmtree(source)
         runner.run(checkpoint, range(cuts[number], cuts[number + 1]))
     assert runner.output == expected

@@ -40,6 +40,7 @@ def source(spark: SparkSession, tmp_path: Path) -> RunningTotals:
     """A query with 3 partitions, stopped after 3 batches."""
     totals = RunningTotals(spark, tmp_path, NO_INLINING)
     totals.advance(3)
+    totals.settle()
     return totals
 
 
@@ -213,6 +214,7 @@ spark = sparkckpt.configure(builder, coordinator_python=python).getOrCreate()
 interruptions = workdir / "interruptions"
 source = RunningTotals(spark, workdir, NO_INLINING)
 source.advance(3)
+source.settle()
 outcome = {"killed": 0}
 step = 1 if "SPARKCKPT_TEST_FULL" in os.environ else 3
 confs = {PATH: str(source.checkpoint), PARALLELISM: "5", QUERY: "meant"}
@@ -304,12 +306,14 @@ def interrupted(jars: list[Path], tmp_path_factory: pytest.TempPathFactory) -> d
     return dict(json.loads(lines[0].removeprefix("OUTCOME ")))
 
 
+@pytest.mark.timeout(600)
 def test_a_coordinator_killed_at_any_write_is_replaced_and_the_work_done(
     interrupted: dict[str, Any],
 ) -> None:
     assert interrupted["killed"] >= (12 if FULL else 4)
 
 
+@pytest.mark.timeout(600)
 def test_a_coordinator_that_keeps_dying_ends_the_query_and_the_next_start_goes_on(
     interrupted: dict[str, Any],
 ) -> None:
@@ -319,6 +323,7 @@ def test_a_coordinator_that_keeps_dying_ends_the_query_and_the_next_start_goes_o
     assert interrupted["gone on with"][:2] == [2, 3]
 
 
+@pytest.mark.timeout(600)
 def test_a_query_can_be_stopped_while_it_is_restored(interrupted: dict[str, Any]) -> None:
     assert interrupted["stopped"] == "None"
     assert interrupted["stopped logs"] == []
@@ -356,7 +361,7 @@ def test_a_coordinator_that_cannot_start_ends_the_query(jars: list[Path], tmp_pa
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     lines = [line for line in process.stdout.splitlines() if line.startswith("OUTCOME ")]
     assert len(lines) == 3, process.stderr

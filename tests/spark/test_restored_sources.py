@@ -3,7 +3,6 @@
 The coordinator reaches it through Spark's file systems, which put its paths in another way.
 """
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import sparkckpt
-from sparkckpt.coordinator import running_owner
 from sparkckpt.coordinator.restored import read_restored
 from sparkckpt.storage import Storage
 from tests.spark.faults import wait_until
 from tests.spark.jobs import EVENTS, events
+from tests.spark.leases import await_release
 from tests.spark.streams import (
     ORACLE,
     STATE_STORE,
@@ -64,17 +63,18 @@ def test_a_source_is_given_up_when_nothing_needs_it_any_more(
     def go(checkpoint: Path, batches: range) -> None:
         feed(job, workdir, batches)
         session = session_for(spark, {**backend.confs, **CONFS})
-        (
+        query = (
             job.transform(open_sources(session, job, workdir))
             .writeStream.outputMode(job.output_mode)
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
             .foreachBatch(collect)
             .start()
-            .awaitTermination()
         )
+        query.awaitTermination()
         unload_state(spark)
-        wait_until(lambda: has_checkpoint(checkpoint, batches[-1]))
+        await_release(checkpoint, query.runId)
+        assert batches[-1] in sparkckpt.list_checkpoints(checkpoint)["batch_id"].to_pylist()
 
     source, target = checkpoint_of(workdir), workdir / "target"
     go(source, range(RESTORED_AFTER))
@@ -89,14 +89,6 @@ def test_a_source_is_given_up_when_nothing_needs_it_any_more(
     wait_until(lambda: is_settled(target))
     assert list((source / "_sparkckpt").glob("pins/*.json")) == []
     assert state_files(source) == (before if mode == "no-claim" else set())
-
-
-def has_checkpoint(checkpoint: Path, batch: int) -> bool:
-    """And nobody is at work on it any more."""
-    listed = sparkckpt.list_checkpoints(checkpoint).to_pylist()
-    if batch not in [row["batch_id"] for row in listed]:
-        return False
-    return running_owner(Storage.at(checkpoint), time.time_ns() // 1_000_000) is None
 
 
 def is_settled(target: Path) -> bool:

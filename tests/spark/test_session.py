@@ -63,7 +63,7 @@ KEYS = [PROVIDER_KEY, EXTENSIONS_KEY, FORMAT_KEY, "spark.plugins", "spark.jars"]
 
 def outcomes_of(command: list[str], directory: Path) -> dict[str, Any]:
     """What the job printed after the word OUTCOMES."""
-    process = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+    process = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=240)
     lines = [line for line in process.stdout.splitlines() if line.startswith("OUTCOMES ")]
     assert lines, process.stdout + process.stderr
     return dict(json.loads(lines[0].removeprefix("OUTCOMES ")))

@@ -44,20 +44,22 @@ class SinkQuery:
     def __init__(self, spark: SparkSession, backend: Backend, job: Job, workdir: Path) -> None:
         self.spark, self.backend, self.job, self.workdir = spark, backend, job, workdir
         self.checkpoint = checkpoint_of(workdir)
+        self.run_id = ""
 
     def go(self, **confs: str) -> None:
         """Runs to the end of the input that was fed."""
         session = session_for(self.spark, {**self.backend.confs, **self.job.confs, **confs})
         try:
-            (
+            query = (
                 self.job.transform(open_sources(session, self.job, self.workdir))
                 .writeStream.format("parquet")
                 .option("path", str(self.workdir / "output"))
                 .option("checkpointLocation", str(self.checkpoint))
                 .trigger(availableNow=True)
                 .start()
-                .awaitTermination()
             )
+            self.run_id = query.runId
+            query.awaitTermination()
         finally:
             unload_state(self.spark)
 
@@ -74,7 +76,7 @@ class SinkQuery:
 
     def settle(self) -> None:
         """Waits until the coordinator of the last run has done all that it does."""
-        await_release(self.checkpoint)
+        await_release(self.checkpoint, self.run_id)
 
 
 @pytest.fixture

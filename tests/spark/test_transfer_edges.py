@@ -15,11 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sparkckpt
 from sparkckpt.errors import RestorePendingError, SourceChangedError, TransferFailedError
-from sparkckpt.restoration.markers import RESTORING_PATH
+from sparkckpt.restoration.markers import BACKEND_PATH, RESTORING_PATH
 from sparkckpt.sparklog import SparkCheckpoint
 from sparkckpt.storage import Storage
 from tests.conftest import ROOT
 from tests.spark import jobs
+from tests.spark.leases import await_release
 from tests.spark.streams import (
     FULL,
     ORACLE,
@@ -64,6 +65,8 @@ def fail_in(
     with pytest.raises(Exception, match="not this batch"):
         query.awaitTermination()
     unload_state(spark)
+    if (checkpoint_of(workdir) / BACKEND_PATH).exists():
+        await_release(checkpoint_of(workdir), query.runId)
 
 
 def planned_offsets(checkpoint: Path) -> list[str]:
@@ -340,6 +343,7 @@ def plainly(workdir: Path, name: str, batches: range, confs: Mapping[str, str]) 
     return {int(batch): rows for batch, rows in json.loads(printed.splitlines()[-1]).items()}
 
 
+@pytest.mark.timeout(600)
 def test_commands_from_plain_spark_and_back(spark: SparkSession, tmp_path: Path) -> None:
     """Nothing but the directories goes from one application to the next, and plain Spark needs no
     setting to go on with what was exported."""
@@ -381,7 +385,7 @@ def test_killed_in_between(spark: SparkSession, tmp_path: Path, operation: str) 
     untouched = contents(source)
     command = [
         *(sys.executable, "-m", "sparkckpt", operation, str(source), str(target)),
-        *("--parallelism", "100", "--master", "local[1]"),
+        *("--parallelism", "400", "--master", "local[1]"),
     ]
     process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     try:
@@ -406,7 +410,7 @@ def test_killed_in_between(spark: SparkSession, tmp_path: Path, operation: str) 
 
 
 def wait_for(
-    condition: Callable[[], bool], process: "subprocess.Popen[bytes]", seconds: float = 120
+    condition: Callable[[], bool], process: "subprocess.Popen[bytes]", seconds: float = 200
 ) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

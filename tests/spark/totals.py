@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 
 from sparkckpt.format import StateFileRef, StateHandle, load_handle
 from sparkckpt.storage import Storage
+from tests.spark.leases import await_release
 from tests.spark.streams import (
     PARTITIONS,
     STATE_STORE,
@@ -70,6 +71,8 @@ class RunningTotals:
     confs: Mapping[str, str]
     batches: int = 0
     result: Totals = field(default_factory=dict)
+    run_id: str = ""
+    """That of the last run."""
 
     def advance(self, batches: int = 1, confs: Mapping[str, str] | None = None) -> None:
         """Processes more batches and checks that the result is what it must be."""
@@ -87,9 +90,15 @@ class RunningTotals:
 
         session = session_for(self.spark, {**CONFS, **self.confs, **(confs or {})})
         try:
-            start(session, TOTALS, self.workdir, collect).awaitTermination()
+            query = start(session, TOTALS, self.workdir, collect)
+            self.run_id = query.runId
+            query.awaitTermination()
         finally:
             unload_state(self.spark)
+
+    def settle(self) -> None:
+        """Waits until the coordinator of the last run has done all that it does."""
+        await_release(self.checkpoint, self.run_id)
 
     @property
     def checkpoint(self) -> Path:
