@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import sparkckpt
 
@@ -36,9 +37,15 @@ SESSION_CONFS = {
     "spark.sql.timeType.enabled": "true",
 }
 
+if engine := os.environ.get("SPARKCKPT_TEST_ENGINE"):
+    SESSION_CONFS["spark.sql.streaming.stateStore.sparkckpt.engine"] = engine
+
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
+# How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 LONGEST_FIRST = (
     "test_faults",

@@ -5,6 +5,7 @@ installs nothing; where that cannot be done, `find_jars` says why.
 """
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -24,7 +25,11 @@ PACKAGES = (
 )
 JARS = ("zookeeper", "zookeeper-jute", "metrics-core", "slf4j-api", "slf4j-simple", "snappy-java")
 DOWNLOAD_SECONDS = 60
-START_SECONDS = 60
+START_SECONDS = 120
+MAX_SESSION_SECONDS = 60
+PORTS = range(10_000, 32_768)
+"""Below those that Linux gives to connections: while a server is down, none of them takes its port,
+not even one that is made to that very port."""
 
 
 class ZooKeeperMissingError(Exception):
@@ -98,10 +103,12 @@ def _run(command: list[str], directory: Path) -> None:
 
 
 def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    pick = random.SystemRandom()
+    while True:
+        port = pick.choice(PORTS)
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class ZooKeeperServer:
@@ -121,7 +128,7 @@ class ZooKeeperServer:
         self._config = directory / "zoo.cfg"
         self._config.write_text(
             f"dataDir={self._data}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
-            "tickTime=500\nmaxClientCnxns=0\n"
+            f"tickTime=500\nmaxClientCnxns=0\nmaxSessionTimeout={MAX_SESSION_SECONDS * 1000}\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -149,7 +156,7 @@ class ZooKeeperServer:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.wait(30)
+            process.wait(60)
 
     def pause(self) -> None:
         """Connections stay open, and nothing is answered any more once this returns: a signal is
@@ -189,6 +196,7 @@ class LossyNetwork:
         self._is_down = False
         self._cut_at_transaction = ""
         self._comes_back = True
+        self._was_cut = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -198,11 +206,17 @@ class LossyNetwork:
     def cut_at_transaction(self, when: str, comes_back: bool) -> None:
         """With the next transaction the connection breaks, once: `before` or `after` it reaches the
         server. Then new connections are possible at once, or after `restore`."""
+        self._was_cut.clear()
         self._comes_back, self._cut_at_transaction = comes_back, when
 
+    def await_cut(self) -> None:
+        """Returns when the connection has been cut at a transaction: who sent it may have given up
+        before that."""
+        assert self._was_cut.wait(60)
+
     def cut(self) -> None:
-        self._is_down = True
         with self._lock:
+            self._is_down = True
             for connection in self._open:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -226,14 +240,16 @@ class LossyNetwork:
                 return
             with socket.create_connection(("127.0.0.1", self._server_port)) as server:
                 with self._lock:
+                    if self._is_down:
+                        return
                     self._open |= {client, server}
                 answers = threading.Thread(target=_pass_on, args=(server, client), daemon=True)
                 answers.start()
                 if self._pass_requests_on(client, server):
-                    answers.join(10)
+                    answers.join(60)
                 with suppress(OSError):
                     server.shutdown(socket.SHUT_RDWR)
-                answers.join(10)
+                answers.join(60)
                 with self._lock:
                     self._open -= {client, server}
 
@@ -250,6 +266,7 @@ class LossyNetwork:
             client.shutdown(socket.SHUT_RDWR)
             if when == "after":
                 server.sendall(frame)
+            self._was_cut.set()
             return when == "after"
         return False
 

@@ -6,8 +6,8 @@ everybody looks again before deleting or completing anything. The file also says
 owner is believed to run, so that commands can tell. It must never be used to wait for anybody: a
 successor takes over at once.
 
-Some storage replaces a file by deleting it first. For that moment only the name of the temporary file
-tells of the epoch, so whoever finds that looks again before it believes that there is no owner.
+Some storage replaces a file by deleting it first. For that moment only the name of the temporary
+file tells of the epoch: whoever finds that looks again before it believes that there is no owner.
 """
 
 import json

@@ -7,7 +7,7 @@ import queue
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,7 +29,7 @@ class FakeDriver:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def next_frame(self, kind: str, timeout: float = 10) -> Frame:
+    def next_frame(self, kind: str, timeout: float = 60) -> Frame:
         """The next frame of this kind; those before it are skipped."""
         while True:
             frame = self.frames.get(timeout=timeout)
@@ -72,12 +72,12 @@ def serve(frame: Frame) -> bytes:
         case "info":
             return json.dumps(describe(path, path.name)).encode()
         case "list":
-            return json.dumps([describe(p, p.name) for p in path.iterdir()]).encode()
+            return json.dumps(describe_all(path.iterdir(), path)).encode()
         case "find":
             if not path.exists():
                 raise FileNotFoundError(str(path))
-            found = [p for p in path.rglob("*") if p.is_file()]
-            return json.dumps([describe(p, str(p.relative_to(path))) for p in found]).encode()
+            found = [Path(at, name) for at, _, names in os.walk(path) for name in names]
+            return json.dumps(describe_all(found, path)).encode()
         case "delete":
             return json.dumps(delete(json.loads(frame.payload), frame.fields["recursive"])).encode()
         case other:
@@ -105,6 +105,15 @@ def describe(path: Path, name: str) -> dict[str, Any]:
         "size": status.st_size,
         "modifiedMs": int(status.st_mtime * 1000),
     }
+
+
+def describe_all(paths: Iterable[Path], root: Path) -> list[dict[str, Any]]:
+    """Without those that go meanwhile: files in the making have other names before."""
+    described = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            described.append(describe(path, str(path.relative_to(root))))
+    return described
 
 
 def delete(names: list[str], recursive: bool) -> dict[str, str]:
@@ -152,4 +161,4 @@ def bridged(root: str) -> Iterator[Bridge]:
     driver.hold.set()
     to_driver.close()
     to_coordinator.close()
-    reader.join(10)
+    reader.join(60)

@@ -483,7 +483,7 @@ def test_with_its_own_threads_acks_never_wait_for_storage() -> None:
             completed.set()
 
     def block(operation: str, path: str) -> None:
-        storage_is_stuck.wait(10)
+        storage_is_stuck.wait(60)
 
     coordinator = CheckpointCoordinator(
         query.storage, QueryRun("run", "query"), CoordinatorSettings(), Listener()
@@ -498,8 +498,8 @@ def test_with_its_own_threads_acks_never_wait_for_storage() -> None:
     coordinator.tick()
     assert not coordinator.drain(0.01)
     storage_is_stuck.set()
-    assert completed.wait(10)
-    assert coordinator.drain(10)
+    assert completed.wait(60)
+    assert coordinator.drain(60)
     coordinator.close()
     assert batches(query) == [0]
     assert running_owner(query.storage, 0) is None

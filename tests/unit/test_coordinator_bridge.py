@@ -106,7 +106,7 @@ def test_whoever_waits_when_the_driver_ends_gets_an_error(bridge: Bridge) -> Non
         bridge.pipe.close()
         for answer in asked:
             with pytest.raises(ConnectionError, match="driver has ended"):
-                answer.result(10)
+                answer.result(60)
     with pytest.raises(ConnectionError, match="driver has ended"):
         bridge.filesystem.cat_file(bridge.path("late"))
 

@@ -26,7 +26,7 @@ class Answers(FrameWriter):
 
     def to(self, number: int) -> dict[str, Any]:
         with self._came:
-            assert self._came.wait_for(lambda: number in self.frames, 10)
+            assert self._came.wait_for(lambda: number in self.frames, 60)
             return dict(self.frames[number].fields)
 
 
@@ -72,7 +72,7 @@ def test_requests_about_one_directory_wait_for_each_other_and_others_do_not() ->
     def work(preparation: Preparation) -> str:
         begun.append(preparation.run_id)
         if preparation.run_id == "first":
-            assert may_end.wait(10)
+            assert may_end.wait(60)
         return preparation.run_id
 
     answers = Answers()
@@ -93,6 +93,6 @@ def test_an_answer_is_a_frame_of_its_own() -> None:
     preparations = Preparations(writer, lambda preparation: "done")
     preparations.begin(request(4))
     for thread in preparations._latest.values():
-        thread.join(10)
+        thread.join(60)
     stream.seek(0)
     assert read_frame(stream) == Frame("answer", {"id": 4, "message": "done"})

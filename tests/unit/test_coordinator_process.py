@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,13 @@ from tests.unit.coordinator_samples import QUERY_ID, FakeQuery
 from tests.unit.fake_driver import FakeDriver
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENT = """
+from sparkckpt.coordinator import process
+from sparkckpt.coordinator.__main__ import main
+process.SUCCESSION_SECONDS = 60.0
+main()
+"""
+"""The process with time enough, on a machine with other things to do, to finish a former run."""
 
 
 @dataclass
@@ -65,9 +73,9 @@ class Coordinator:
 
     def frames_until(self, kind: str) -> list[Frame]:
         """What it says up to the next frame of this kind."""
-        frames = [self.driver.frames.get(timeout=20)]
+        frames = [self.driver.frames.get(timeout=60)]
         while frames[-1].kind != kind:
-            frames.append(self.driver.frames.get(timeout=20))
+            frames.append(self.driver.frames.get(timeout=60))
         return frames
 
     def acknowledge(self, run_id: str, handle: StateHandle) -> None:
@@ -96,11 +104,11 @@ class Coordinator:
 
 
 @contextmanager
-def launched(tmp_path: Path) -> Iterator[Coordinator]:
+def launched(tmp_path: Path, patient: bool = False) -> Iterator[Coordinator]:
     log = tmp_path / "log"
     with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sparkckpt.coordinator"],
+            [sys.executable, *(("-c", PATIENT) if patient else ("-m", "sparkckpt.coordinator"))],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -121,10 +129,16 @@ def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
         yield process
 
 
+@pytest.fixture
+def patient_coordinator(tmp_path: Path) -> Iterator[Coordinator]:
+    with launched(tmp_path, patient=True) as process:
+        yield process
+
+
 def test_it_ends_when_its_parent_does(coordinator: Coordinator) -> None:
     coordinator.start_query("r")
     coordinator.end_input()
-    assert coordinator.process.wait(20) == 0
+    assert coordinator.process.wait(60) == 0
 
 
 def test_it_ends_though_storage_does_not_answer(coordinator: Coordinator) -> None:
@@ -132,8 +146,9 @@ def test_it_ends_though_storage_does_not_answer(coordinator: Coordinator) -> Non
     coordinator.start_query("r")
     while not coordinator.driver.requests:
         assert coordinator.process.poll() is None
+        time.sleep(0.01)
     coordinator.end_input()
-    assert coordinator.process.wait(20) == 0
+    assert coordinator.process.wait(60) == 0
 
 
 def test_batches_become_checkpoints_with_acks_or_without(coordinator: Coordinator) -> None:
@@ -158,7 +173,8 @@ def test_a_run_that_has_ended_is_finished_and_closed(coordinator: Coordinator) -
     assert coordinator.completed_batches() == [0]
 
 
-def test_the_next_run_takes_over_from_the_former(coordinator: Coordinator) -> None:
+def test_the_next_run_takes_over_from_the_former(patient_coordinator: Coordinator) -> None:
+    coordinator = patient_coordinator
     coordinator.start_query("first")
     coordinator.run_batch("first", 0)
     coordinator.start_query("second")
@@ -186,8 +202,9 @@ def test_a_query_in_a_directory_within_another_leaves_the_other_alone(
 
 @pytest.mark.parametrize("below", ["", "/_sparkckpt/chk-1"])
 def test_a_restore_waits_for_the_end_of_its_source_and_for_its_last_checkpoint(
-    coordinator: Coordinator, below: str
+    patient_coordinator: Coordinator, below: str
 ) -> None:
+    coordinator = patient_coordinator
     coordinator.start_query("source", **{"checkpoint.interval": "100"})
     coordinator.run_batch("source", 0)
     coordinator.ask_for_restore("file:/nowhere", coordinator.location + below)
@@ -208,9 +225,9 @@ def test_a_source_that_runs_is_left_alone(coordinator: Coordinator) -> None:
 def test_before_the_end_it_completes_what_was_committed(coordinator: Coordinator) -> None:
     coordinator.start_query("r", **{"checkpoint.interval": "100"})
     coordinator.run_batch("r", 0, acks=False)
-    coordinator.driver.writer.write(Frame("shutdown", {"timeoutMs": 10_000}))
+    coordinator.driver.writer.write(Frame("shutdown", {"timeoutMs": 60_000}))
     coordinator.driver.next_frame("drained")
-    assert coordinator.process.wait(20) == 0
+    assert coordinator.process.wait(60) == 0
     assert coordinator.completed_batches() == [0]
 
 
@@ -221,7 +238,7 @@ def test_it_can_be_terminated(coordinator: Coordinator) -> None:
     coordinator.process.send_signal(signal.SIGINT)
     coordinator.process.send_signal(signal.SIGTERM)
     coordinator.driver.next_frame("drained")
-    assert coordinator.process.wait(20) == 0
+    assert coordinator.process.wait(60) == 0
 
 
 def test_what_makes_no_sense_is_logged_and_left_aside(coordinator: Coordinator) -> None:
