@@ -164,7 +164,7 @@ class CoordinatorProcess:
 
     def _finish_runs(self, runs: Iterable["_Run"]) -> None:
         for run in runs:
-            run.drain(SUCCESSION_SECONDS)
+            self._wait_for(run, SUCCESSION_SECONDS)
             self._close(run)
 
     def _tick(self) -> None:
@@ -182,9 +182,12 @@ class CoordinatorProcess:
         for run in self._runs.values():
             run.end()
         for run in self._runs.values():
-            if not run.drain(max(0.0, deadline - time.monotonic())):
-                logger.warning("%s is left unfinished; its next start will see to it", run)
+            self._wait_for(run, max(0.0, deadline - time.monotonic()))
         self._writer.write(Frame("drained"))
+
+    def _wait_for(self, run: "_Run", timeout_s: float) -> None:
+        if not run.drain(timeout_s):
+            logger.warning("%s is left unfinished; its next start will see to it", run)
 
     def _close(self, run: "_Run") -> None:
         run.close()
