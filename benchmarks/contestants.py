@@ -53,6 +53,14 @@ CONTESTANTS: dict[str, Contestant] = {
             is_sparkckpt=True,
         ),
         Contestant(
+            "memory",
+            "sparkckpt, memory",
+            {f"{_STORE}.sparkckpt.engine": "memory"},
+            "sparkckptMemoryPageBytes",
+            "sparkckptLoadTimeMs",
+            is_sparkckpt=True,
+        ),
+        Contestant(
             "uncoordinated",
             "sparkckpt, no coordinator",
             {f"{_STORE}.sparkckpt.coordinator.enabled": "false"},

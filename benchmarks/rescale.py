@@ -43,7 +43,7 @@ from sparkckpt.restoration.inplace import rescale_in
 from sparkckpt.storage import Storage
 
 CHILD = "benchmarks.rescale_run"
-SUBJECT = "sparkckpt"
+SUBJECTS = ("sparkckpt", "memory")
 WARMUP_BATCHES = 5
 MEMORY = "4g"
 MAINTENANCE_SECONDS = 2.0
@@ -89,7 +89,9 @@ def run(keys: int, changes: int, contestant: str, target: int, source: Path, wor
         target,
     )
     run_child(CHILD, "fill", job)
-    seconds = rescale_command(directory / "checkpoint", target) if contestant == SUBJECT else 0.0
+    seconds = 0.0
+    if CONTESTANTS[contestant].is_sparkckpt:
+        seconds = rescale_command(directory / "checkpoint", target)
     first = First(**run_child(CHILD, "first", job))
     shutil.rmtree(directory)
     return Run(
@@ -205,7 +207,7 @@ def main(
             generate(Workload(count, min(changes, count), 1, WARMUP_BATCHES), source)
             of_size = [
                 run(count, min(changes, count), contestant, target, source, work)
-                for contestant in (SUBJECT, REFERENCE)
+                for contestant in (*SUBJECTS, REFERENCE)
             ]
             if len({each.checksum for each in of_size}) > 1:
                 raise ResultsDifferError(f"With {count} keys the backends put out different rows")

@@ -130,8 +130,15 @@ OPTIONS: tuple[Option, ...] = (
         "engine",
         "string",
         "rocksdb",
-        "Local working store of the executors: rocksdb.",
-        _choice("rocksdb"),
+        "Working state of the executors: rocksdb (on local disk) or memory (on the heap).",
+        _choice("rocksdb", "memory"),
+    ),
+    Option(
+        "memory.limit",
+        "bytes",
+        0,
+        "What engine=memory may hold in one executor; 0: half of its heap.",
+        _bytes,
     ),
     Option(
         "inlineThreshold",

@@ -65,9 +65,16 @@ FULL = "SPARKCKPT_TEST_FULL" in os.environ
 SPARKCKPT = Backend(
     "sparkckpt",
     {STATE_STORE + "sparkckpt.merge.maxDeltas": "3"},
-    segment_confs=({}, {STATE_STORE + "sparkckpt.inlineThreshold": "0"}),
+    segment_confs=(
+        {},
+        {
+            STATE_STORE + "sparkckpt.inlineThreshold": "0",
+            STATE_STORE + "sparkckpt.engine": "memory",
+        },
+    ),
 )
-"""Change sets stand in the handle before the first restart, in files of their own after it."""
+"""Before the first restart change sets stand in the handle, after it in files of their own; the
+engines take turns too."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from py4j.java_collections import MapConverter
 PREFIX = "spark.sql.streaming.stateStore.sparkckpt."
 STEPS = int(os.environ.get("SPARKCKPT_MODEL_STEPS", "150"))
 RETAINED = 12
+ENGINES = ["rocksdb", "memory"]
 Model = dict[str, dict[int, list[str]]]
 
 
@@ -43,8 +44,16 @@ def new_harness(spark: Any, *arguments: Any) -> Any:
 class Walk:
     """The harness, the model of every committed version, and the random choices."""
 
-    def __init__(self, spark: Any, directory: Path, seed: int, confs: dict[str, str]) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        directory: Path,
+        seed: int,
+        confs: dict[str, str],
+        value_length: int = 8,
+    ) -> None:
         self.random = random.Random(seed)
+        self.value_length = value_length
         self.harness = new_harness(spark, spark.sparkContext._jsc, directory.as_uri(), confs)
         self.harness.restart()
         self.history: list[tuple[int, str | None, Model]] = [(0, None, empty())]
@@ -55,17 +64,16 @@ class Walk:
         for _ in range(self.random.choice([0, 1, 3, 20, 60])):
             family = self.random.choice(["single", "multi", "ordered"])
             key = self.random.randrange(40)
-            values = [
-                f"{self.random.random():.6f}" for _ in range(self.random.choice([0, 1, 2, 3]))
-            ]
+            values = [self.value() for _ in range(self.random.choice([0, 1, 2, 3]))]
             rows = model[family]
-            names = ["put", "remove"]
-            names += {"multi": ["putList", "merge", "mergeList"], "ordered": ["deleteRange"]}.get(
-                family, []
-            )
+            names = ["put", "remove"] + {
+                "multi": ["putList", "merge", "mergeList"],
+                "ordered": ["deleteRange", "turn"],
+                "single": ["turn"],
+            }[family]
             name = self.random.choice(names)
             if name in ("put", "merge"):
-                values = [f"{self.random.random():.6f}"]
+                values = [self.value()]
             if name in ("put", "putList"):
                 rows[key] = list(values)
             elif name in ("merge", "mergeList") and values:
@@ -79,8 +87,16 @@ class Walk:
                     del rows[k]
                 made.append([name, family, key, end])
                 continue
+            elif name == "turn":
+                divisor = self.random.choice([7, 40])
+                model[family] = {k: [v[::-1]] for k, (v,) in rows.items() if k % divisor}
+                made.append([name, family, divisor])
+                continue
             made.append([name, family, key, *values])
         return made
+
+    def value(self) -> str:
+        return f"{self.random.random():.6f}".ljust(self.value_length, "-")
 
     def step(self) -> None:
         if self.random.random() < 0.08 and len(self.history) > 3:
@@ -108,8 +124,9 @@ class Walk:
             assert found == {k: v for k, v in expected.items() if v}, (family, version)
 
 
-def test_spilled_changes_match_the_model(spark: Any, tmp_path: Path) -> None:
-    walk = Walk(spark, tmp_path, seed=14, confs={})
+@pytest.mark.parametrize("engine", ENGINES)
+def test_spilled_changes_match_the_model(spark: Any, tmp_path: Path, engine: str) -> None:
+    walk = Walk(spark, tmp_path, seed=14, confs={PREFIX + "engine": engine})
     walk.harness.spillEvery(7)
     try:
         for _ in range(25):
@@ -121,12 +138,16 @@ def test_spilled_changes_match_the_model(spark: Any, tmp_path: Path) -> None:
         walk.harness.close()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("inline", ["0", "20k"])
-def test_random_walk_matches_the_model(spark: Any, tmp_path: Path, inline: str) -> None:
+def test_random_walk_matches_the_model(
+    spark: Any, tmp_path: Path, inline: str, engine: str
+) -> None:
     seed = int(os.environ.get("SPARKCKPT_MODEL_SEED", random.randrange(1 << 30)))
     print(f"SPARKCKPT_MODEL_SEED={seed}")
     confs = {
         "spark.sql.streaming.minBatchesToRetain": str(RETAINED),
+        PREFIX + "engine": engine,
         PREFIX + "inlineThreshold": inline,
         PREFIX + "merge.maxDeltas": "3",
         PREFIX + "recordBatchRows": "8",
@@ -146,6 +167,89 @@ def test_random_walk_matches_the_model(spark: Any, tmp_path: Path, inline: str) 
     versions = [int(f.name.partition("_")[0]) for f in tmp_path.glob("**/*.merge.arrow")]
     assert versions, "no merge happened: the walk did not test what it should"
     assert min(versions) > 1, "nothing was cleaned up"
+
+
+def test_memory_is_given_back(spark: Any, tmp_path: Path) -> None:
+    """Values of some size, so that pages fill up and what is dead in them outweighs the rest."""
+    seed = int(os.environ.get("SPARKCKPT_MODEL_SEED", random.randrange(1 << 30)))
+    print(f"SPARKCKPT_MODEL_SEED={seed}")
+    confs = {PREFIX + "engine": "memory", PREFIX + "coordinator.enabled": "false"}
+    walk = Walk(spark, tmp_path, seed, confs, value_length=3000)
+    try:
+        for _ in range(60):
+            walk.step()
+            walk.check()
+        # Half of what is held may be dead, besides a page for each of four families.
+        held, live = (
+            walk.harness.metric(f"sparkckptMemory{kind}Bytes") for kind in ("Page", "Record")
+        )
+        assert held <= 2 * live + 4 * 256 * 1024
+    finally:
+        walk.harness.close()
+
+
+def test_a_batch_that_is_repeated_is_taken_back_in_memory(spark: Any, tmp_path: Path) -> None:
+    """Nothing is read from files for it: they are gone."""
+    confs = {PREFIX + "engine": "memory", PREFIX + "coordinator.enabled": "false"}
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+
+    def run(
+        version: int, checkpoint: str | None, *operations: list[Any], end: str = "commit"
+    ) -> Any:
+        return harness.run(version, checkpoint, False, json.dumps(operations), end)
+
+    def rows(version: int, checkpoint: str) -> Any:
+        return json.loads(harness.dump(version, checkpoint))
+
+    try:
+        first = run(
+            *(0, None, ["put", "single", 1, "a"], ["putList", "multi", 1, "a", "b"]),
+            *(["put", "ordered", 1, "a"], ["put", "ordered", 2, "b"]),
+        )
+        expected = rows(1, first)
+        assert expected == {
+            "single": [[1, "a"]],
+            "multi": [[1, "a", "b"]],
+            "ordered": [[1, "a"], [2, "b"]],
+        }
+        changes: list[list[Any]] = [
+            *(["put", "single", 1, "x"], ["put", "single", 2, "x"], ["merge", "multi", 1, "c"]),
+            *(
+                ["putList", "multi", 2],
+                ["deleteRange", "ordered", 1, 3],
+                ["put", "ordered", 4, "x"],
+            ),
+        ]
+        run(1, first, *changes)
+        (tmp_path / "0").rename(tmp_path / "gone")
+        assert rows(1, first) == expected
+        run(1, first, *changes, end="abort")
+        assert rows(1, first) == expected
+        run(1, first, ["remove", "single", 1], ["remove", "multi", 1], end="abort")
+        assert rows(1, first) == expected
+    finally:
+        harness.close()
+
+
+def test_too_much_for_the_memory_is_refused_and_loses_nothing(spark: Any, tmp_path: Path) -> None:
+    confs = {
+        PREFIX + "engine": "memory",
+        PREFIX + "memory.limit": "32m",
+        PREFIX + "coordinator.enabled": "false",
+    }
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+    try:
+        first = harness.run(0, None, False, json.dumps([["put", "single", 1, "a"]]), "commit")
+        large = [["put", "single", k, "x" * 1_000_000] for k in range(40)]
+        with pytest.raises(Exception, match="SPARKCKPT_MEMORY_EXCEEDED") as refused:
+            harness.run(1, first, False, json.dumps(large), "commit")
+        assert PREFIX + "engine=rocksdb" in str(refused.value)
+        harness.run(1, first, False, json.dumps([["put", "single", 2, "b"]]), "commit")
+        assert json.loads(harness.dump(1, first))["single"] == [[1, "a"]]
+    finally:
+        harness.close()
 
 
 def simulate_merges(

@@ -23,7 +23,9 @@ object SparkckptConf {
 
   val MaxParallelism: ConfOption[Int] =
     ConfOption("maxParallelism", KeyGroups.MaxMaxParallelism, int(1, KeyGroups.MaxMaxParallelism))
-  val Engine: ConfOption[String] = ConfOption("engine", "rocksdb", oneOf("rocksdb"))
+  val Engine: ConfOption[String] = ConfOption("engine", "rocksdb", oneOf("rocksdb", "memory"))
+  /** 0: half of the heap. */
+  val MemoryLimit: ConfOption[Long] = ConfOption("memory.limit", 0L, JavaUtils.byteStringAsBytes)
   val InlineThreshold: ConfOption[Long] =
     ConfOption("inlineThreshold", 20L * 1024, JavaUtils.byteStringAsBytes)
   val Codec: ConfOption[String] =
@@ -75,7 +77,7 @@ object SparkckptConf {
 
   /** For a check when the application starts, before there is a query to fail. */
   def validateAll(confs: String => Option[String]): Unit =
-    (Seq(MaxParallelism, Engine, InlineThreshold, Codec, ZstdLevel, RecordBatchRows, MaxDeltas,
+    (Seq(MaxParallelism, Engine, MemoryLimit, InlineThreshold, Codec, ZstdLevel, RecordBatchRows, MaxDeltas,
       MergeRatio, CoordinatorEnabled, CoordinatorPython, CheckpointInterval, CheckpointRetained,
       CheckpointTimeout, TolerableFailures, OnFailure, CompletedStore, ZooKeeperQuorum,
       ZooKeeperRoot, RestoreQuery, AllowSinkAhead, RescaleOnRestart) ++ RestoreOptions).foreach(_.from(confs))

@@ -83,6 +83,16 @@ object SparkckptErrors {
       s"Another task still uses the store $store after ${millis / 1000} s. It is probably a task " +
         "attempt that is being killed; the retry of this task will succeed once it has ended.")
 
+  def memoryExceeded(store: String, held: Long, total: Long, limit: Long): SparkckptException =
+    new SparkckptException("SPARKCKPT_MEMORY_EXCEEDED",
+      s"State in the memory of this executor would take ${mebibytes(total)}, ${mebibytes(held)} of it " +
+        s"for the store $store; it may take ${mebibytes(limit)}. Nothing is lost: the batch is not " +
+        "committed. Give executors more memory, raise " +
+        s"${SparkckptConf.MemoryLimit.key}, use more partitions and executors, or restart the query with " +
+        s"${SparkckptConf.Engine.key}=rocksdb, which keeps state on local disk.")
+
+  private def mebibytes(bytes: Long): String = s"${bytes >> 20} MiB"
+
   def contradictingConf(key: String, value: String, needed: String): SparkckptException =
     new SparkckptException("SPARKCKPT_CONTRADICTING_CONF",
       s"$key is set to '$value', but sparkckpt needs '$needed' and sets it itself. Remove the " +

@@ -29,8 +29,12 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
   private val operatorId = 0L
   private var provider: KeyGroupStateStoreProvider = _
   private var spilled = 0L
+  private var lastMetrics = Map.empty[String, Long]
 
   def spilledBytes: Long = spilled
+
+  /** Of the last commit. */
+  def metric(name: String): Long = lastMetrics(name)
 
   /** What the policy merges of these files, as JSON [from, until]; `files` are [length, level, base]. */
   def mergePlan(maxDeltas: Int, baseRatio: Double, files: String): String = {
@@ -84,7 +88,8 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
       JsonMethods.parse(operations).asInstanceOf[JArray].arr.foreach(apply(store, _))
       if (end == "commit") {
         store.commit()
-        spilled += store.metrics.customMetrics(StateMetrics.SpilledBytes)
+        lastMetrics = store.metrics.customMetrics.map { case (metric, value) => metric.name -> value }
+        spilled += metric(StateMetrics.SpilledBytes.name)
         store.getStateStoreCheckpointInfo().stateStoreCkptId.get
       } else {
         store.abort()
@@ -128,7 +133,19 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
       case "deleteRange" =>
         val JInt(end) = rest.head: @unchecked
         store.deleteRange(row, key(end.toLong), family)
+      case "turn" => turn(store, family, k.toLong)
     }
+  }
+
+  /** Changes everything that it iterates over: keys that can be divided go, the values of others turn. */
+  private def turn(store: StateStore, family: String, divisor: Long): Unit = {
+    val rows = store.iterator(family)
+    rows.foreach { pair =>
+      val k = pair.key.getLong(0)
+      if (k % divisor == 0) store.remove(key(k), family)
+      else store.put(key(k), value(text(pair.value).reverse), family)
+    }
+    rows.close()
   }
 
   /** In a real task, so that task memory and task listeners are the real ones. */

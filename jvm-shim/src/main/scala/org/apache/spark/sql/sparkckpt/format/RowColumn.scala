@@ -93,19 +93,25 @@ final class RowColumnReader(
   private lazy val projection = UnsafeProjection.create(
     if (unchanged) wanted.zipWithIndex.map { case (f, i) => BoundReference(i, f.dataType, true) }
     else new SchemaEvolution(where).fields(written, wanted))
+  private val direct =
+    if (typed && unchanged && StructRowReader.supports(written)) new StructRowReader(written) else null
   private val raw = new UnsafeRow(written.length)
 
   private var vector: FieldVector = _
+  private var hasNulls = false
   private var column: ArrowColumnVector = _
 
   def reset(next: FieldVector): Unit = {
     vector = next
-    if (typed) column = new ArrowColumnVector(next)
+    hasNulls = next.getNullCount > 0
+    if (direct != null) direct.reset(next)
+    else if (typed) column = new ArrowColumnVector(next)
   }
 
   /** The row at `index`, null if the side is null there. Valid until the next call. */
   def row(index: Int): UnsafeRow = {
-    if (vector.isNull(index)) null
+    if (hasNulls && vector.isNull(index)) null
+    else if (direct != null) direct.row(index)
     else if (typed) projection(column.getStruct(index))
     else {
       val bytes = vector.asInstanceOf[VarBinaryVector].get(index)

@@ -190,10 +190,7 @@ final class KeyGroupStateStore(
 
   override def abort(): Unit = lock.synchronized {
     if (open.get()) {
-      try {
-        provider.invalidate()
-        engineStore.abort()
-      } finally close()
+      try provider.abort(this) finally close()
     }
   }
 

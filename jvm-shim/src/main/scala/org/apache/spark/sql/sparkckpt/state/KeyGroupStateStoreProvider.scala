@@ -13,6 +13,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.sparkckpt.{KeyGroupRange, OperatorLayout, SparkckptConf, SparkckptErrors}
 import org.apache.spark.sql.sparkckpt.coordinator.{CheckpointAck, CoordinatorService}
 import org.apache.spark.sql.sparkckpt.format._
+import org.apache.spark.sql.sparkckpt.state.memory.MemoryEngine
 import org.apache.spark.sql.types.StructType
 
 /**
@@ -93,8 +94,12 @@ class KeyGroupStateStoreProvider
     families.put(StateStore.DEFAULT_COL_FAMILY_NAME,
       new ColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, keySchema, keySpec, valueSchema,
         multiValued, isInternal = false))
-    engine = new RocksDBEngine(stateStoreId, keySchema, valueSchema, keySpec, useColumnFamilies, conf,
-      hadoopConf, multiValued, schemaProvider)
+    engine = option(SparkckptConf.Engine) match {
+      case "memory" => new MemoryEngine(stateStoreId, keySchema, valueSchema, keySpec,
+        useColumnFamilies, conf, multiValued, Some(option(SparkckptConf.MemoryLimit)).filter(_ > 0))
+      case _ => new RocksDBEngine(stateStoreId, keySchema, valueSchema, keySpec, useColumnFamilies,
+        conf, hadoopConf, multiValued, schemaProvider)
+    }
   }
 
   override def stateStoreId: StateStoreId = storeId
@@ -160,13 +165,14 @@ class KeyGroupStateStoreProvider
     } catch {
       case e: Throwable =>
         try store.abort() catch { case NonFatal(suppressed) => e.addSuppressed(suppressed) }
+        invalidate()
         throw e
     }
   }
 
   private def openWithPermit(
       version: Long, id: Option[String], readOnly: Boolean, loadEmpty: Boolean): KeyGroupStateStore = {
-    val reusable = working.filter(w => !loadEmpty && w.version == version && w.id == id)
+    val reusable = if (loadEmpty) None else workingState(version, id)
     val state = reusable.getOrElse {
       val found = Option.when(version > 0 && !loadEmpty)(versions.read(version, id.get))
       new WorkingState(version, id, found.map(_.handle), resplit = found.exists(_.resplit))
@@ -177,6 +183,15 @@ class KeyGroupStateStoreProvider
       loadTimeMs = 0
     }
     new KeyGroupStateStore(this, version, id, state.handle, engineStore, readOnly)
+  }
+
+  /** The working state of this version if there is one, possibly after taking back its successor. */
+  private def workingState(version: Long, id: Option[String]): Option[WorkingState] = {
+    working.filter(_.is(version, id)).orElse {
+      val rolledBack = working.flatMap(_.previous).filter(_.is(version, id) && engine.rollBack())
+      if (rolledBack.isDefined) working = rolledBack
+      rolledBack
+    }
   }
 
   // Column families
@@ -232,7 +247,7 @@ class KeyGroupStateStoreProvider
       val files = store.base.map(_.filesOf(family.name)).getOrElse(Nil)
       if (files.nonEmpty) {
         val start = System.nanoTime()
-        val keys = engine.fill {
+        val keys = engine.fill(family.name) {
           if (!state.resplit) StateLoader.load(storage, files, ownRange, family, store.engineStore)
           else StateLoader.resplit(
             storage, files, ownRange, family, extractor(family.name), store.engineStore)
@@ -312,8 +327,15 @@ class KeyGroupStateStoreProvider
 
   private[state] def invalidate(): Unit = working = None
 
-  /** The number of keys of the working state, if it is counted. */
-  private[state] def keyCounts: Option[KeyCounts] = working.map(_.keys).filter(_ => countsKeys)
+  private[state] def abort(store: KeyGroupStateStore): Unit = {
+    val before = working
+    working = None
+    if (engine.abort(store.engineStore)) working = before
+  }
+
+  /** The number of keys of the working state, if it is counted here. */
+  private[state] def keyCounts: Option[KeyCounts] =
+    working.map(_.keys).filter(_ => countsKeys && !engine.countsKeys)
 
   private[state] def releasePermit(): Unit = permit.release()
 
@@ -352,7 +374,7 @@ class KeyGroupStateStoreProvider
   }
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
-    StateMetrics.all ++ RocksDBEngine.customMetrics
+    StateMetrics.all ++ RocksDBEngine.customMetrics ++ MemoryEngine.customMetrics
 
   override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = Nil
 

@@ -44,12 +44,22 @@ final class RocksDBEngine(
     if (readOnly) delegate.getReadStore(version, None) else delegate.getStore(version, None)
   }
 
-  override def fill[T](body: => T): T = delegate.fill(body)
+  override def fill[T](family: String)(body: => T): T = delegate.fill(body)
 
   override def upgrade(store: StateStore): StateStore =
     delegate.upgradeReadStoreToWriteStore(store, version, None)
 
   override def commit(store: StateStore): Unit = version = store.commit()
+
+  override def abort(store: StateStore): Boolean = {
+    store.abort()
+    false
+  }
+
+  override def rollBack(): Boolean = false
+
+  /** It would have to look up every key it is given, also those of a load, which are known to be new. */
+  override def countsKeys: Boolean = false
 
   /** RocksDB's own maintenance only uploads and cleans what a local store does not have. */
   override def doMaintenance(): Unit = ()

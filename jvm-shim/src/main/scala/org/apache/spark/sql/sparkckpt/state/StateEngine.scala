@@ -7,21 +7,33 @@ import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreCus
  * knows no files and no versions of Spark's. The provider decides what the working state stands for,
  * fills it from state files, and is the only caller; it never has two stores open at once.
  *
- * A store that is committed leaves its changes in the working state. One that is aborted leaves the
- * working state undefined: the provider then opens it empty and fills it again.
+ * A store that is committed leaves its changes in the working state. One that is aborted leaves it as
+ * it was, if the engine can take changes back; else the provider opens it empty and fills it again.
  */
 trait StateEngine {
   /** Opens the working state as the last commit or release left it, or empty. */
   def open(empty: Boolean, readOnly: Boolean): StateStore
 
-  /** Rows put into the open store while `body` runs may be held back, and must not be read in it. */
-  def fill[T](body: => T): T
+  /**
+   * Brings a family's rows into the open store. Those put while `body` runs may be held back, and must
+   * not be read in it; they are no changes that an abort would take back.
+   */
+  def fill[T](family: String)(body: => T): T
 
   /** Turns a store opened for reading into one for writing, without losing its place. */
   def upgrade(store: StateStore): StateStore
 
   /** Keeps the store's changes as the working state. */
   def commit(store: StateStore): Unit
+
+  /** Ends a store without keeping its changes; whether the working state is what it was before. */
+  def abort(store: StateStore): Boolean
+
+  /** Takes back the last commit, if nothing was changed or filled since; whether that was possible. */
+  def rollBack(): Boolean
+
+  /** Whether the metrics of its stores say how many keys they have. */
+  def countsKeys: Boolean
 
   /** Called from Spark's maintenance threads. */
   def doMaintenance(): Unit

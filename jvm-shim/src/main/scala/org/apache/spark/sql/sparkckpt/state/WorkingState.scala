@@ -16,6 +16,8 @@ private[state] final class WorkingState(
     val resplit: Boolean,
     val filled: mutable.Set[String] = mutable.Set.empty,
     val keys: KeyCounts = new KeyCounts) {
+  /** The version it was made of, and which the engine can perhaps go back to. */
+  private var madeOf: Option[WorkingState] = None
   private val postponed = mutable.LinkedHashSet.empty[String]
 
   def postpone(family: String): Unit = postponed += family
@@ -27,6 +29,15 @@ private[state] final class WorkingState(
     taken
   }
 
-  def advance(handle: StateHandle): WorkingState =
-    new WorkingState(handle.version, Some(handle.id), Some(handle), resplit = false, filled, keys)
+  def previous: Option[WorkingState] = madeOf
+
+  def is(version: Long, id: Option[String]): Boolean = this.version == version && this.id == id
+
+  def advance(handle: StateHandle): WorkingState = {
+    val next = new WorkingState(
+      handle.version, Some(handle.id), Some(handle), resplit = false, filled, keys)
+    madeOf = None
+    next.madeOf = Some(this)
+    next
+  }
 }
