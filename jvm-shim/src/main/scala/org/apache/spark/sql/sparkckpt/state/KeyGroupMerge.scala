@@ -125,7 +125,11 @@ private final class NewestMerge(cursors: Seq[ChangeCursor], complete: Boolean)
   private def isAt(index: Int, keyGroup: Int): Boolean =
     !exhausted(index) && newestFirst(index).keyGroup == keyGroup
 
-  private def oldestWith(keyGroup: Int): Int = newestFirst.indices.reverse.find(isAt(_, keyGroup)).get
+  private def oldestWith(keyGroup: Int): Int = {
+    var i = newestFirst.length - 1
+    while (!isAt(i, keyGroup)) i -= 1
+    i
+  }
 
   /** The lowest key group that a cursor is at, -1 if all are exhausted. */
   private def lowest(): Int = {
