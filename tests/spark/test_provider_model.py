@@ -232,6 +232,40 @@ def test_a_batch_that_is_repeated_is_taken_back_in_memory(spark: Any, tmp_path: 
         harness.close()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_load_that_fails_halfway_leaves_nothing_behind(
+    spark: Any, tmp_path: Path, engine: str
+) -> None:
+    confs = {
+        PREFIX + "engine": engine,
+        PREFIX + "inlineThreshold": "0",
+        PREFIX + "recordBatchRows": "8",
+        PREFIX + "coordinator.enabled": "false",
+    }
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+    try:
+        puts = json.dumps([["put", "single", k, str(k)] for k in range(64)])
+        checkpoint = harness.run(0, None, False, puts, "commit")
+        harness.restart()
+        (file,) = tmp_path.glob("**/*single*.arrow")
+        for checksum in tmp_path.glob("**/.*.crc"):
+            checksum.unlink()  # Hadoop's, which says that the whole file is damaged
+        intact = file.read_bytes()
+        damaged = bytearray(intact)
+        damaged[len(intact) // 2] ^= 0xFF
+        file.write_bytes(damaged)
+        with pytest.raises(Exception, match="SPARKCKPT_CORRUPT"):
+            harness.run(1, checkpoint, False, "[]", "commit")
+        file.write_bytes(intact)
+        removal = json.dumps([["remove", "single", k] for k in range(32)])
+        checkpoint = harness.run(1, checkpoint, False, removal, "commit")
+        rows = json.loads(harness.dump(2, checkpoint))["single"]
+        assert sorted(rows) == [[k, str(k)] for k in range(32, 64)]
+    finally:
+        harness.close()
+
+
 def test_too_much_for_the_memory_is_refused_and_loses_nothing(spark: Any, tmp_path: Path) -> None:
     confs = {
         PREFIX + "engine": "memory",

@@ -149,7 +149,10 @@ class KeyGroupStateStoreProvider
     if (!permit.tryAcquire(lockTimeoutMs, TimeUnit.MILLISECONDS)) {
       throw SparkckptErrors.busy(storeId.toString, lockTimeoutMs)
     }
-    val store = try openWithPermit(version, id, readOnly, loadEmpty) catch {
+    val store = try {
+      if (closed) throw new IllegalStateException(s"The provider of $storeId is closed")
+      openWithPermit(version, id, readOnly, loadEmpty)
+    } catch {
       case e: Throwable =>
         working = None
         permit.release()
@@ -164,8 +167,8 @@ class KeyGroupStateStoreProvider
       store
     } catch {
       case e: Throwable =>
-        try store.abort() catch { case NonFatal(suppressed) => e.addSuppressed(suppressed) }
         invalidate()
+        try store.abort() catch { case NonFatal(suppressed) => e.addSuppressed(suppressed) }
         throw e
     }
   }
@@ -175,7 +178,9 @@ class KeyGroupStateStoreProvider
     val reusable = if (loadEmpty) None else workingState(version, id)
     val state = reusable.getOrElse {
       val found = Option.when(version > 0 && !loadEmpty)(versions.read(version, id.get))
-      new WorkingState(version, id, found.map(_.handle), resplit = found.exists(_.resplit))
+      // What was opened empty on purpose is never taken for the state of a checkpoint.
+      new WorkingState(version, id.filter(_ => !loadEmpty), found.map(_.handle),
+        resplit = found.exists(_.resplit))
     }
     val engineStore = engine.open(empty = reusable.isEmpty, readOnly)
     if (reusable.isEmpty) {
@@ -247,10 +252,12 @@ class KeyGroupStateStoreProvider
       val files = store.base.map(_.filesOf(family.name)).getOrElse(Nil)
       if (files.nonEmpty) {
         val start = System.nanoTime()
-        val keys = engine.fill(family.name) {
+        val keys = try engine.fill(family.name) {
           if (!state.resplit) StateLoader.load(storage, files, ownRange, family, store.engineStore)
           else StateLoader.resplit(
             storage, files, ownRange, family, extractor(family.name), store.engineStore)
+        } catch {
+          case e: Throwable => invalidate(); throw e
         }
         state.keys.add(family, keys)
         loadTimeMs += (System.nanoTime() - start) / 1000000
@@ -280,9 +287,12 @@ class KeyGroupStateStoreProvider
         .filterNot(f => removedFamilies.contains(f.family))
       commits.commit(store, requiredLayout, changes, StateCommitter.adopt(carried, adopted))
     }
-    engine.commit(store.engineStore)
     val handle = result.handle
-    working = working.map(_.advance(handle))
+    // A commit that fails halfway leaves the working state undefined, also for the abort after it.
+    val before = working
+    working = None
+    engine.commit(store.engineStore)
+    working = before.map(_.advance(handle))
     if (storeConf.commitValidationEnabled) {
       StateStore.reportCommitToCoordinator(handle.version, storeId, hadoopConf)
     }
@@ -369,8 +379,14 @@ class KeyGroupStateStoreProvider
     try {
       if (merges != null) merges.close()
     } finally {
-      if (engine != null) engine.close()
+      if (engine != null) closeEngine()
     }
+  }
+
+  /** Not under a task that still works on it, unless that one does not end. */
+  private def closeEngine(): Unit = {
+    val idle = permit.tryAcquire(lockTimeoutMs, TimeUnit.MILLISECONDS)
+    try engine.close() finally if (idle) permit.release()
   }
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =

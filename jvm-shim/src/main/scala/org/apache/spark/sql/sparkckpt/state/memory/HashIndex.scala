@@ -16,7 +16,7 @@ private[memory] final class HashIndex(records: RecordPages, budget: MemoryBudget
   private var mask = slots.length - 1
   private var count = 0
   private var openScans = 0
-  private var scanRound = 0L
+  @volatile private var scanRound = 0L
   /** An open scan looks at `slots`. */
   private var shared = false
 
@@ -144,6 +144,7 @@ private[memory] final class HashIndex(records: RecordPages, budget: MemoryBudget
     override def address: Long = seen(at) & AddressMask
 
     override def advance(): Boolean = {
+      if (open && round != scanRound) throw RecordScan.ended
       at += 1
       while (at < seen.length && seen(at) == 0) at += 1
       if (at == seen.length) close()

@@ -26,6 +26,7 @@ final class MemoryEngine(
   /** A family that is removed cannot be brought back by undoing changes. */
   private var hasRemovedFamily = false
   private var canRollBack = false
+  @volatile private var closed = false
 
   reset()
 
@@ -39,11 +40,13 @@ final class MemoryEngine(
   }
 
   override def open(empty: Boolean, readOnly: Boolean): StateStore = {
+    requireNotClosed()
     if (empty) reset()
     new MemoryStateStore(this, storeId, keySchema, valueSchema, useColumnFamilies, storeConf)
   }
 
   override def fill[T](family: String)(body: => T): T = {
+    requireNotClosed()
     canRollBack = false
     families(family).fill(body)
   }
@@ -77,12 +80,19 @@ final class MemoryEngine(
   override def doMaintenance(): Unit = ()
 
   override def close(): Unit = {
+    closed = true
     families.values.foreach(_.close())
     families.clear()
     budget.close()
   }
 
+  /** A task that goes on nevertheless must not find the families empty. */
+  private def requireNotClosed(): Unit =
+    if (closed) throw new IllegalStateException(s"The working state of $storeId has been unloaded")
+
   // For the store
+
+  private[memory] def endScans(): Unit = families.values.foreach(_.endScans())
 
   private[memory] def family(name: String): Option[MemoryFamily] = families.get(name)
   private[memory] def familyNames: Set[String] = families.keySet.toSet
@@ -93,6 +103,7 @@ final class MemoryEngine(
       valueSchema: StructType,
       multiValued: Boolean,
       isInternal: Boolean): Unit = {
+    requireNotClosed()
     if (!families.contains(name)) {
       families(name) =
         new MemoryFamily(name, keySpec, valueSchema, multiValued, isInternal, budget)
@@ -102,7 +113,7 @@ final class MemoryEngine(
   private[memory] def removeFamily(name: String): Boolean = {
     val removed = families.remove(name)
     removed.foreach(_.close())
-    if (removed.isDefined) hasRemovedFamily = true
+    hasRemovedFamily = true
     removed.isDefined
   }
 

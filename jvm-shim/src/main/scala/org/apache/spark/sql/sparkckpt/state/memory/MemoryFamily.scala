@@ -48,7 +48,7 @@ private[memory] final class MemoryFamily(
   def fill[T](body: => T): T = {
     val kept = changes
     changes = None
-    unindexed = if (multiValued || index.size > 0) NotFilled else 0
+    unindexed = if (multiValued || !records.isEmpty) NotFilled else 0
     try {
       val result = body
       if (unindexed != NotFilled) index.build(unindexed)
@@ -113,7 +113,7 @@ private[memory] final class MemoryFamily(
   def put(key: UnsafeRow, value: UnsafeRow): Unit = {
     val address = append(key, value, previous = 0)
     if (unindexed != NotFilled) unindexed += 1
-    else record(index.put(address), address)
+    else record(putIntoIndex(address), address)
   }
 
   /** Makes the list of the key empty, which is not the same as not having one. */
@@ -123,8 +123,13 @@ private[memory] final class MemoryFamily(
     requireMultiValued("merge")
     val before = find(key)
     val address = append(key, value, before)
-    index.put(address)
+    putIntoIndex(address)
     record(before, address)
+  }
+
+  /** There may be no memory for the index to grow. */
+  private def putIntoIndex(address: Long): Long = try index.put(address) catch {
+    case e: Throwable => records.free(address); throw e
   }
 
   def remove(key: UnsafeRow): Unit = {
@@ -199,6 +204,7 @@ private[memory] final class MemoryFamily(
     index.endScans()
     changes.foreach(undo)
     changes = Some(new UndoLog)
+    records.dropEmpty()
   }
 
   def canRollBack: Boolean = lastCommit.isDefined
@@ -207,7 +213,10 @@ private[memory] final class MemoryFamily(
   def rollBack(): Unit = {
     lastCommit.foreach(undo)
     lastCommit = None
+    records.dropEmpty()
   }
+
+  def endScans(): Unit = index.endScans()
 
   private def undo(log: UndoLog): Unit = log.foreachBackwards { (before, after) =>
     if (before == 0) index.remove(after) else index.put(before)
@@ -230,15 +239,12 @@ private[memory] final class MemoryFamily(
     }
   }
 
-  /** Copies a record, or the whole list that it is in, unless it is dead. */
+  /** Copies a live record, or the whole list that it is in. */
   private def moveOut(address: Long): Unit = {
-    val last = index.current(address)
     var list: List[Long] = Nil
-    foreachInList(last)(list ::= _)
-    if (list.contains(address)) {
-      index.put(list.foldLeft(0L)((previous, moved) => records.copy(moved, previous)))
-      list.foreach(records.free)
-    }
+    foreachInList(index.current(address))(list ::= _)
+    index.put(list.foldLeft(0L)((previous, moved) => records.copy(moved, previous)))
+    list.foreach(records.free)
   }
 
   // Rows

@@ -160,7 +160,10 @@ private[memory] final class MemoryStateStore(
 
   // How the store ends is the engine's concern.
 
-  override def release(): Unit = close()
+  override def release(): Unit = {
+    close()
+    engine.endScans()
+  }
   override def abort(): Unit = throw notHere("abort")
   override def commit(): Long = throw notHere("commit")
   override def hasCommitted: Boolean = !isOpen

@@ -14,7 +14,7 @@ private[memory] final class OrderedIndex(records: RecordPages, budget: MemoryBud
 
   private var epoch = 0L
   private var openScans = 0
-  private var scanRound = 0L
+  @volatile private var scanRound = 0L
   private var shared = false
   private var blocks: Array[Block] = Array(newBlock())
   private var blockCount = 1
@@ -182,6 +182,7 @@ private[memory] final class OrderedIndex(records: RecordPages, budget: MemoryBud
     override def address: Long = seen(number).addresses(at)
 
     override def advance(): Boolean = open && {
+      if (round != scanRound) throw RecordScan.ended
       at += 1
       while (number < seenCount && at >= seen(number).length) {
         number += 1

@@ -24,7 +24,7 @@ private[memory] trait RecordIndex {
   /** All records. */
   def scan(): RecordScan
 
-  /** Scans that are still open are of no use any more: nothing is kept for them. */
+  /** Scans that are still open fail from now on: nothing is kept for them. */
   def endScans(): Unit
 
   /**
@@ -43,4 +43,9 @@ private[memory] trait RecordScan {
 
   /** Called at the end or when it is not needed any more; more than once is allowed. */
   def close(): Unit
+}
+
+private[memory] object RecordScan {
+  def ended: IllegalStateException =
+    new IllegalStateException("The store that was iterated over is closed")
 }

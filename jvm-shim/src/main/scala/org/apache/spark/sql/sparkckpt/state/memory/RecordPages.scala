@@ -27,6 +27,7 @@ private[memory] final class RecordPages(linked: Boolean, budget: MemoryBudget) {
   private var liveTotal = 0L
 
   def bytes: Long = heldBytes
+  def isEmpty: Boolean = heldBytes == 0
   def liveBytes: Long = liveTotal
 
   def page(address: Long): Array[Byte] = pages((address >>> PlaceBits).toInt)
@@ -59,13 +60,14 @@ private[memory] final class RecordPages(linked: Boolean, budget: MemoryBudget) {
       valueLength: Int,
       previous: Long): Long = {
     val size = sizeOf(keyLength, valueLength)
-    if (current < 0 || used(current) + size > pages(current).length) current = newPage(size)
+    if (current < 0 || size > pages(current).length - used(current)) current = newPage(size)
     val page = pages(current)
     val start = used(current)
     val at = Platform.BYTE_ARRAY_OFFSET + start
     Platform.putInt(page, at, keyLength)
     Platform.putInt(page, at + 4, valueLength)
     Platform.putInt(page, at + 8, hash)
+    Platform.putInt(page, at + 12, Live)
     if (linked) Platform.putLong(page, at + HeaderBytes, previous)
     Platform.copyMemory(key, keyOffset, page, at + headerBytes, keyLength)
     if (valueLength > 0) {
@@ -117,22 +119,22 @@ private[memory] final class RecordPages(linked: Boolean, budget: MemoryBudget) {
     val size = sizeOf(keyLength(address), valueLength(address))
     live((address >>> PlaceBits).toInt) -= size
     liveTotal -= size
+    Platform.putInt(page(address), Platform.BYTE_ARRAY_OFFSET + start(address) + 12, Dead)
   }
 
   /** Whether dead records outweigh the live ones. */
   def isSparse: Boolean = heldBytes > 2 * liveTotal + PageBytes
 
   /**
-   * Gives the pages back that hold more dead than live records. Nothing may refer to a dead record
-   * any more.
+   * Gives the pages back that hold more dead than live records.
    *
-   * @param moveOut called for each record of these pages, dead ones included
+   * @param moveOut called for each live record of these pages
    */
-  def compact(moveOut: Long => Unit): Unit = {
+  def compact(moveOut: Long => Unit): Unit = budget.giveBack {
     val sparse = (0 until pageCount).filter { number =>
       number != current && pages(number) != null && live(number) < pages(number).length / 2
     }
-    sparse.foreach(foreachRecord(_, moveOut))
+    sparse.foreach(foreachRecord(_, address => if (int(address, 12) == Live) moveOut(address)))
     dropEmpty()
   }
 
@@ -175,10 +177,13 @@ private[memory] final class RecordPages(linked: Boolean, budget: MemoryBudget) {
 private[memory] object RecordPages {
   val NoValue: Int = -1
 
+  private val Live = 0
+  private val Dead = 1
   private val PageBytes = 256 * 1024
   private val FirstPageBytes = 4 * 1024
   private val PlaceBits = 15
   private val PlaceMask = (1L << PlaceBits) - 1
+  /** Lengths of key and value, hash, and whether the record is live. */
   private val HeaderBytes = 16
   private val LinkedHeaderBytes = 24
 
