@@ -1,0 +1,5 @@
+"""The root of all errors of sparkckpt."""
+
+
+class SparkckptError(Exception):
+    """Base of all errors that sparkckpt raises on purpose."""
