@@ -32,7 +32,7 @@ def _columns_of(kind: Any, *without: str) -> Mapping[str, str]:
     return {name: camel_case(name) for name in names}
 
 
-_HANDLE = _columns_of(StateHandle, *_SHARED, "families")
+_HANDLE = _columns_of(StateHandle, *_SHARED, "families", "operator_state")
 _FAMILY = _columns_of(FamilyFiles, "files")
 _FILE = _columns_of(StateFileRef)
 

@@ -30,10 +30,16 @@ class Frame:
     newest_version: int
     kind: str
 
-    def pack(self, description: bytes, payload: bytes = b"") -> bytes:
-        """The bytes of a file with this compressed description."""
+    def pack(self, description: bytes, payload: bytes = b"", version: int = 1) -> bytes:
+        """The bytes of a file with this compressed description, in this format version."""
         trailer = _TRAILER.pack(len(description), zlib.crc32(description), self.magic)
-        return _HEADER.pack(self.magic, self.newest_version) + payload + description + trailer
+        return _HEADER.pack(self.magic, version) + payload + description + trailer
+
+    def check_version(self, data: bytes, said: int, where: str) -> None:
+        """Raises unless the file has the format version that goes with what it says."""
+        _, version = _HEADER.unpack_from(data)
+        if version != said:
+            raise CorruptStateError(where, f"what it says is not of format version {version}")
 
     def unpack(self, data: bytes, where: str) -> tuple[bytes, int]:
         """The verified description, still compressed, and where it begins."""

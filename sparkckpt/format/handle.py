@@ -7,7 +7,7 @@ guess, and never look at a state file.
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from operator import itemgetter
 from pathlib import Path
@@ -16,10 +16,15 @@ from typing import Any
 from sparkckpt.errors import CorruptStateError
 from sparkckpt.fields import MAX_LONG, Fields
 from sparkckpt.format.frame import HEADER_LENGTH, Frame, compress, decompress
+from sparkckpt.format.operatorstate import (
+    OperatorStateHandle,
+    operator_state_from,
+    operator_state_to_json,
+)
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, range_of
 from sparkckpt.storage import Storage
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAGIC = b"SPCKHNDL"
 DEFAULT_NAME = "default"
 """Spark's name for the store or column family of operators that need only one."""
@@ -89,10 +94,28 @@ class StateHandle:
     changed_rows: int
     change_digest: str
     families: tuple[FamilyFiles, ...]
+    operator_state: OperatorStateHandle | None = None
 
     @property
     def key_groups(self) -> KeyGroupRange:
         return KeyGroupRange(self.first_key_group, self.last_key_group)
+
+    @property
+    def format_version(self) -> int:
+        """Readers that know no operator state must not take a handle for one that has none."""
+        return 1 if self.operator_state is None else 2
+
+    @property
+    def files(self) -> Iterator[StateFileRef]:
+        """Of all column families."""
+        return (file for family in self.families for file in family.files)
+
+    @property
+    def data(self) -> Iterator[StateFileRef | OperatorStateHandle]:
+        """Every place in a file where state of this version lies."""
+        yield from self.files
+        if self.operator_state is not None:
+            yield self.operator_state
 
     @property
     def path(self) -> str:
@@ -139,18 +162,18 @@ def read_handle(source: bytes | os.PathLike[str], where: str | None = None) -> S
     where = where or "the handle"
     description, start = _FRAME.unpack(source, where)
     handle = read_description(description, where)
-    for file in (file for family in handle.families for file in family.files):
-        inlined_here = file.inlined and file.path == handle.path
-        if inlined_here and not HEADER_LENGTH <= file.offset <= start - file.length:
-            raise CorruptStateError(where, f"it has no room for the file inlined at {file.offset}")
+    _FRAME.check_version(source, handle.format_version, where)
+    for data in handle.data:
+        inlined_here = data.path == handle.path
+        if inlined_here and not HEADER_LENGTH <= data.offset <= start - data.length:
+            raise CorruptStateError(where, f"it has no room for the file inlined at {data.offset}")
     return handle
 
 
 def check_unread_bytes(data: bytes, handle: StateHandle, where: str) -> None:
-    """Checks that the files inlined in a handle's bytes lie one after the other and fill them."""
+    """Checks that what is inlined in a handle's bytes lies one after the other and fills them."""
     _, end = _FRAME.unpack(data, where)
-    files = (file for family in handle.families for file in family.files)
-    inlined = [(file.offset, file.length) for file in files if file.path == handle.path]
+    inlined = [(part.offset, part.length) for part in handle.data if part.path == handle.path]
     position = HEADER_LENGTH
     for offset, length in sorted(inlined):
         if offset != position:
@@ -161,8 +184,8 @@ def check_unread_bytes(data: bytes, handle: StateHandle, where: str) -> None:
 
 
 def write_handle(handle: StateHandle, inlined: bytes = b"") -> bytes:
-    """The bytes of a handle; `inlined` are its state files, the first at HEADER_LENGTH."""
-    return _FRAME.pack(write_description(handle), inlined)
+    """The bytes of a handle; `inlined` is what it holds of state, from HEADER_LENGTH on."""
+    return _FRAME.pack(write_description(handle), inlined, handle.format_version)
 
 
 def read_description(description: bytes, where: str) -> StateHandle:
@@ -173,6 +196,9 @@ def read_description(description: bytes, where: str) -> StateHandle:
     return handle_from(
         fields,
         [_family_from(family, max_parallelism) for family in families],
+        operator_state_from(fields.object("operatorState", "the operator state"))
+        if fields.has("operatorState")
+        else None,
     )
 
 
@@ -185,8 +211,12 @@ def max_parallelism_of(fields: Fields) -> int:
     return fields.integer("maxParallelism", 1, DEFAULT_MAX_PARALLELISM)
 
 
-def handle_from(fields: Fields, families: Sequence[FamilyFiles]) -> StateHandle:
-    """The handle that these fields of a description make up with its families."""
+def handle_from(
+    fields: Fields,
+    families: Sequence[FamilyFiles],
+    operator_state: OperatorStateHandle | None = None,
+) -> StateHandle:
+    """The handle that these fields of a description make up with what it refers to."""
     max_parallelism = max_parallelism_of(fields)
     parallelism = fields.integer("parallelism", 1, max_parallelism)
     handle = StateHandle(
@@ -205,6 +235,7 @@ def handle_from(fields: Fields, families: Sequence[FamilyFiles]) -> StateHandle:
         changed_rows=fields.integer("changedRows"),
         change_digest=fields.text("changeDigest", "[0-9a-f]{16}"),
         families=tuple(families),
+        operator_state=operator_state,
     )
     owned = range_of(handle.partition, parallelism, max_parallelism)
     fields.require(
@@ -269,6 +300,8 @@ _FILE_VALUES = itemgetter(*FILE_FIELDS)
 def _to_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
+    if isinstance(value, OperatorStateHandle):
+        return operator_state_to_json(value)
     if isinstance(value, (StateHandle, FamilyFiles, StateFileRef)):
         members = ((camel_case(name), _to_json(item)) for name, item in vars(value).items())
         return {name: item for name, item in members if item is not None}

@@ -7,7 +7,7 @@ repair or guess, and never look at another file.
 
 import base64
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
@@ -18,6 +18,11 @@ from sparkckpt.fields import Fields
 from sparkckpt.format.columns import from_columns, to_columns
 from sparkckpt.format.frame import HEADER_LENGTH, Frame, compress, decompress
 from sparkckpt.format.handle import StateHandle, camel_case
+from sparkckpt.format.operatorstate import (
+    OperatorStateHandle,
+    operator_state_from,
+    operator_state_to_json,
+)
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, range_of
 from sparkckpt.sparklog import MasterState, OffsetEntry, offsets_path, parse_offsets
 
@@ -26,27 +31,16 @@ __all__ = [
     "CheckpointStatistics",
     "MasterState",
     "OperatorState",
-    "OperatorStateHandle",
     "OperatorSubtaskState",
     "metadata_path",
     "read_metadata",
     "write_metadata",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAGIC = b"SPCKMETA"
 
 _FRAME = Frame(MAGIC, FORMAT_VERSION, "checkpoint's metadata")
-
-
-@dataclass(frozen=True)
-class OperatorStateHandle:
-    """State of an operator that belongs to no key. Reserved: nothing writes it yet."""
-
-    state_name: str
-    mode: str
-    path: str
-    offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,6 @@ class OperatorSubtaskState:
 
     partition: int
     handles: tuple[StateHandle, ...]
-    operator_state: tuple[OperatorStateHandle, ...] = ()
 
     @property
     def key_groups(self) -> KeyGroupRange:
@@ -115,12 +108,16 @@ class CheckpointMetadata:
     def handles(self) -> Iterator[StateHandle]:
         return (handle for operator in self.operator_states for handle in operator.handles)
 
+    @property
+    def format_version(self) -> int:
+        """Readers that know no operator state must not lose it."""
+        return max((handle.format_version for handle in self.handles), default=1)
+
     def files(self) -> Iterator[str]:
         """The distinct paths that the state lies in, of handles too, as they stand in handles."""
         seen = set()
         for handle in self.handles:
-            files = (file.path for family in handle.families for file in family.files)
-            for path in (handle.path, *files):
+            for path in (handle.path, *(data.path for data in handle.data)):
                 if path not in seen:
                     seen.add(path)
                     yield path
@@ -161,7 +158,7 @@ def write_metadata(metadata: CheckpointMetadata) -> bytes:
     """The bytes of the metadata; ValueError if they could not be read again."""
     for violation in _violations(metadata):
         raise ValueError(f"in the metadata of checkpoint {metadata.checkpoint_id} {violation}")
-    return _FRAME.pack(compress(_to_json(metadata)))
+    return _FRAME.pack(compress(_to_json(metadata)), version=metadata.format_version)
 
 
 def read_metadata(data: bytes, where: str) -> CheckpointMetadata:
@@ -170,6 +167,7 @@ def read_metadata(data: bytes, where: str) -> CheckpointMetadata:
     if start != HEADER_LENGTH:
         raise CorruptStateError(where, f"it has {start - HEADER_LENGTH} bytes too many")
     metadata = _from_json(Fields(decompress(description, where), "its description", where))
+    _FRAME.check_version(data, metadata.format_version, where)
     for violation in _violations(metadata):
         raise CorruptStateError(where, violation)
     return metadata
@@ -193,9 +191,13 @@ def _members(value: object) -> dict[str, Any]:
 
 def _operator_to_json(operator: OperatorState) -> dict[str, Any]:
     operator_state = [
-        {"partition": subtask.partition, **_members(state)}
-        for subtask in operator.subtasks
-        for state in subtask.operator_state
+        {
+            "partition": handle.partition,
+            "storeName": handle.store_name,
+            **operator_state_to_json(handle.operator_state),
+        }
+        for handle in operator.handles
+        if handle.operator_state is not None
     ]
     members = _members(operator)
     del members["subtasks"]
@@ -242,21 +244,22 @@ def _statistics_from(fields: Fields) -> CheckpointStatistics:
 
 
 def _operator_from(fields: Fields) -> OperatorState:
-    operator_state: dict[int, list[OperatorStateHandle]] = {}
+    operator_state: dict[tuple[int, str], OperatorStateHandle] = {}
     for state in fields.objects("operatorState", "an operator state"):
-        operator_state.setdefault(state.integer("partition"), []).append(
-            OperatorStateHandle(
-                state.text("stateName"),
-                state.text("mode"),
-                state.text("path"),
-                tuple(state.integers("offsets")),
-            )
-        )
+        store = (state.integer("partition"), state.text("storeName"))
+        state.require(store not in operator_state, f"{store} occurs twice")
+        operator_state[store] = operator_state_from(state)
+    handles = [
+        replace(handle, operator_state=operator_state.pop(key, None))
+        if (key := (handle.partition, handle.store_name)) in operator_state
+        else handle
+        for handle in from_columns(fields)
+    ]
+    fields.require(not operator_state, f"the stores {list(operator_state)} do not exist")
     subtasks = tuple(
-        OperatorSubtaskState(partition, tuple(handles), tuple(operator_state.pop(partition, ())))
-        for partition, handles in groupby(from_columns(fields), attrgetter("partition"))
+        OperatorSubtaskState(partition, tuple(of_partition))
+        for partition, of_partition in groupby(handles, attrgetter("partition"))
     )
-    fields.require(not operator_state, f"partitions {list(operator_state)} do not exist")
     return OperatorState(
         operator_id=fields.integer("operatorId"),
         operator_name=fields.text("operatorName"),

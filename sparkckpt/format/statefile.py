@@ -8,17 +8,17 @@ handle knows the checksum of the tail.
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkckpt.errors import CorruptStateError, UnknownFamilyError, UnsupportedFormatVersionError
+from sparkckpt.errors import CorruptStateError, UnsupportedFormatVersionError
 from sparkckpt.format.arrowhead import is_head_of
-from sparkckpt.format.handle import DEFAULT_NAME, StateFileRef, StateHandle
-from sparkckpt.format.resolve import APPEND, PUT, resolve
+from sparkckpt.format.handle import StateFileRef
+from sparkckpt.format.resolve import APPEND, PUT
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange
 from sparkckpt.storage import Storage
 
@@ -26,6 +26,9 @@ FORMAT_VERSION = 1
 PREFIX = "sparkckpt."
 STRUCT = "struct"
 UNSAFE_ROW = "unsaferow"
+
+READ_AT_ONCE = 4 << 20
+"""So many bytes of neighbouring record batches are read in one request."""
 
 ReadRange = Callable[[int, int], bytes]
 """Reads `length` bytes at `offset` of the file that contains the state file."""
@@ -164,7 +167,7 @@ class StateFile:
         if inside is None:
             return self.schema.empty_table()
         wanted = [b for b in self.batches if b.key_groups.overlaps(inside)]
-        table = pa.Table.from_batches([self.read_batch(b) for b in wanted], self.schema)
+        table = pa.Table.from_batches(self.read_batches(wanted), self.schema)
         if all(b.first_key_group in inside and b.last_key_group in inside for b in wanted):
             return table
         key_group = table["kg"]
@@ -201,21 +204,26 @@ class StateFile:
                 f"its head, {starts[0]} bytes, is not the one its footer belongs to"
             )
 
-    def _read_verified(self, offset: int, length: int, crc32: int, what: str) -> bytes:
-        start = self.ref.offset + offset
-        data = self._read_range(start, length)
-        if len(data) != length:
-            raise self._corrupt(f"{what}, {length} bytes at {start}, is cut off: it is truncated")
-        if zlib.crc32(data) != crc32:
-            raise self._corrupt(
-                f"the checksum of {what}, {length} bytes at {start}, does not match"
-            )
-        return data
-
     def read_batch(self, batch: BatchIndex) -> pa.RecordBatch:
         """The rows of one record batch."""
+        return next(self.read_batches([batch]))
+
+    def read_batches(self, batches: Sequence[BatchIndex]) -> Iterator[pa.RecordBatch]:
+        """The rows of record batches, in their order; some that lie together are read at once."""
+        position = 0
+        while position < len(batches):
+            end = _end_of_run(batches, position)
+            run, position = batches[position:end], end
+            start = run[0].offset
+            length = run[-1].offset + run[-1].length - start
+            data = memoryview(self._read_range(self.ref.offset + start, length))
+            for batch in run:
+                first = batch.offset - start
+                yield self._rows_in(data[first : first + batch.length], batch)
+
+    def _rows_in(self, data: memoryview, batch: BatchIndex) -> pa.RecordBatch:
         what = f"the record batch of the key groups {batch.key_groups}"
-        data = self._read_verified(batch.offset, batch.length, batch.crc32, what)
+        self._verify(data, batch.offset, batch.length, batch.crc32, what)
         try:
             rows = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), self.schema)
             rows.validate(full=True)
@@ -223,6 +231,20 @@ class StateFile:
             raise self._corrupt(f"{what} is not one of Arrow: {error}") from error
         self._check_rows(rows, batch, what)
         return rows
+
+    def _read_verified(self, offset: int, length: int, crc32: int, what: str) -> bytes:
+        data = self._read_range(self.ref.offset + offset, length)
+        self._verify(data, offset, length, crc32, what)
+        return data
+
+    def _verify(
+        self, data: bytes | memoryview, offset: int, length: int, crc32: int, what: str
+    ) -> None:
+        where = f"{what}, {length} bytes at {self.ref.offset + offset},"
+        if len(data) != length:
+            raise self._corrupt(f"{where} is cut off: it is truncated")
+        if zlib.crc32(data) != crc32:
+            raise self._corrupt(f"the checksum of {where} does not match")
 
     def _corrupt(self, why: str) -> CorruptStateError:
         return CorruptStateError(self.where, why)
@@ -273,6 +295,18 @@ class StateFile:
             raise self._corrupt(f"{what} holds an unknown operation")
 
 
+def _end_of_run(batches: Sequence[BatchIndex], start: int) -> int:
+    """Where the record batches end that lie one behind the other, and are not too many bytes."""
+    end, length = start + 1, batches[start].length
+    while end < len(batches):
+        before, batch = batches[end - 1], batches[end]
+        length += batch.length
+        if batch.offset != before.offset + before.length or length > READ_AT_ONCE:
+            break
+        end += 1
+    return end
+
+
 def _parse_footer(tail: bytes, where: str) -> tuple[pa.Schema, StateFileMetadata, int]:
     """Schema, metadata and number of record batches. Arrow finds its footer from the end."""
     try:
@@ -286,35 +320,3 @@ def _parse_footer(tail: bytes, where: str) -> tuple[pa.Schema, StateFileMetadata
         StateFileMetadata.from_footer(footer, where),
         reader.num_record_batches,
     )
-
-
-def read_state(
-    storage: Storage,
-    handle: StateHandle,
-    family: str = DEFAULT_NAME,
-    key_groups: KeyGroupRange | None = None,
-) -> pa.Table:
-    """The state of a column family in a handle's version, of its key groups or some of them."""
-    refs = handle.files_of(family)
-    if not refs:
-        names = [known.family for known in handle.families]
-        raise UnknownFamilyError(storage.where(handle.path), family, names)
-    wanted = handle.key_groups if key_groups is None else handle.key_groups.clip_to(key_groups)
-    tables = []
-    for ref in refs:
-        overlaps = wanted is not None and ref.rows > 0 and ref.key_groups.overlaps(wanted)
-        if overlaps or ref is refs[-1]:
-            file = StateFile.open(storage, ref)
-            _check_family(file, handle, family)
-            tables.append(file.read(wanted) if overlaps else file.schema.empty_table())
-    return resolve(tables)
-
-
-def _check_family(file: StateFile, handle: StateHandle, family: str) -> None:
-    found = file.metadata.family
-    if (found.family, found.max_parallelism) != (family, handle.max_parallelism):
-        raise CorruptStateError(
-            file.where,
-            f"it holds the column family {found.family!r} in {found.max_parallelism} key groups, "
-            f"but {handle.path} takes it for {family!r} in {handle.max_parallelism}",
-        )

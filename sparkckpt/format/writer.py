@@ -1,14 +1,15 @@
 """Writes state files, as PROTOCOL.md section 4 says.
 
 The footer names offset and checksum of every record batch, and Arrow wants the footer's metadata
-before the first batch. So a file is laid out twice, first to learn the index, then with it; record
-batches come out the same, because only the footer differs. Rows must come in ascending key groups:
-it must never sort, since the order of the rows of one key has a meaning.
+before the first batch. So the record batches are written below a footer without it, and take the
+place of empty ones in a second file that has it: each is compressed once. Rows must come in
+ascending key groups: it must never sort, since the order of the rows of one key has a meaning.
 """
 
-import io
+import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,106 @@ from sparkckpt.format.handle import StateFileRef
 from sparkckpt.format.statefile import BatchIndex, StateFamily, StateFileMetadata
 
 DEFAULT_BATCH_ROWS = 16384
+
+_BLOCK = struct.Struct("<qi4xq")
+"""What an Arrow footer says of a record batch: its offset, and the lengths of its two parts."""
+_MESSAGE_PREFIX = struct.Struct("<4xi")
+"""A marker of four bytes, and the length of the metadata that follows."""
+
+
+class StateFileWriter:
+    """A state file in the making: takes tables, and gives the bytes in the end."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        family: StateFamily,
+        codec: str | None = "zstd",
+        record_batch_rows: int = DEFAULT_BATCH_ROWS,
+    ) -> None:
+        self._schema = _schema_of(schema)
+        self._family = family
+        self._record_batch_rows = record_batch_rows
+        # Many files are written at the same time, so that one need not use several threads.
+        self._options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+        self._sink = pa.BufferOutputStream()
+        self._writer = pa.ipc.new_file(self._sink, self._schema, options=self._options)
+        self._ends = [_head_length(self._schema)]
+        self._batches: list[tuple[int, int, int]] = []
+        """Of each record batch its first and last key group, and its number of rows."""
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds rows; their key groups must not be below those that are written already."""
+        key_groups = rows["kg"].to_numpy()
+        before = self._batches[-1][1] if self._batches else 0
+        if len(key_groups) and (int(key_groups[0]) < before or not _ascend(key_groups)):
+            raise ValueError("the rows of a state file must be in ascending key groups")
+        rows = rows.cast(self._schema).combine_chunks()
+        for first, end in _cuts(key_groups, self._record_batch_rows):
+            (batch,) = rows.slice(first, end - first).to_batches()
+            self._writer.write_batch(batch)
+            self._ends.append(self._sink.tell())
+            self._batches.append((int(key_groups[first]), int(key_groups[end - 1]), end - first))
+
+    def finish(
+        self,
+        path: str,
+        *,
+        first_version: int,
+        last_version: int,
+        level: int = 0,
+        base: bool = False,
+        offset: int = 0,
+    ) -> tuple[bytes, StateFileRef]:
+        """The bytes of the file, and the reference to it at `path`.
+
+        `offset` is where the bytes will lie if they are inlined in a handle.
+        """
+        self._writer.close()
+        content = memoryview(self._sink.getvalue())[: self._ends[-1]]
+        batches = tuple(
+            BatchIndex(start, end - start, first, last, rows, zlib.crc32(content[start:end]))
+            for (first, last, rows), (start, end) in zip(
+                self._batches, pairwise(self._ends), strict=True
+            )
+        )
+        tail = self._tail(content, StateFileMetadata(self._family, batches).to_footer())
+        ref = StateFileRef(
+            path=path,
+            offset=offset,
+            length=len(content) + len(tail),
+            tail_length=len(tail),
+            tail_crc32=zlib.crc32(tail),
+            rows=sum(batch.rows for batch in batches),
+            first_key_group=batches[0].first_key_group if batches else 0,
+            last_key_group=batches[-1].last_key_group if batches else 0,
+            first_version=first_version,
+            last_version=last_version,
+            level=level,
+            base=base,
+        )
+        return b"".join((content, tail)), ref
+
+    def _tail(self, content: memoryview, footer: Mapping[str, str]) -> bytes:
+        """What follows the last record batch: Arrow's, of a file with as many empty batches, but
+        with the places of those that there are."""
+        sink = pa.BufferOutputStream()
+        empty = pa.RecordBatch.from_pylist([], self._schema)
+        ends = self._ends[:1]
+        with pa.ipc.new_file(
+            sink, self._schema, options=self._options, metadata=dict(footer)
+        ) as writer:
+            for _ in self._batches:
+                writer.write_batch(empty)
+                ends.append(sink.tell())
+        stand_in = memoryview(sink.getvalue())
+        tail = bytes(stand_in[ends[-1] :])
+        if not self._batches:
+            return tail
+        blocks = _blocks(stand_in, ends)
+        if tail.count(blocks) != 1:
+            raise RuntimeError("Arrow has written its footer in another way than expected")
+        return tail.replace(blocks, _blocks(content, self._ends))
 
 
 def write_state_file(
@@ -33,51 +134,33 @@ def write_state_file(
     codec: str | None = "zstd",
     record_batch_rows: int = DEFAULT_BATCH_ROWS,
 ) -> tuple[bytes, StateFileRef]:
-    """The bytes of a state file with these rows, and the reference to it at `path`.
-
-    `offset` is where the bytes will lie if they are inlined in a handle.
-    """
-    key_groups = rows["kg"].to_numpy()
-    if not _ascend(key_groups):
-        raise ValueError("the rows of a state file must be in ascending key groups")
-    options = pa.ipc.IpcWriteOptions(compression=codec)
-    rows = rows.cast(_schema_of(rows)).combine_chunks()
-    cuts = list(_cuts(key_groups, record_batch_rows))
-    plain, spans = _lay_out(rows, cuts, options, {})
-    batches = tuple(
-        BatchIndex(
-            offset=start,
-            length=end - start,
-            first_key_group=int(key_groups[first]),
-            last_key_group=int(key_groups[last - 1]),
-            rows=last - first,
-            crc32=zlib.crc32(plain[start:end]),
-        )
-        for (first, last), (start, end) in zip(cuts, spans, strict=True)
-    )
-    data, _ = _lay_out(rows, cuts, options, StateFileMetadata(family, batches).to_footer())
-    tail = data[spans[-1][1] if spans else _head_length(rows.schema) :]
-    ref = StateFileRef(
-        path=path,
-        offset=offset,
-        length=len(data),
-        tail_length=len(tail),
-        tail_crc32=zlib.crc32(tail),
-        rows=rows.num_rows,
-        first_key_group=int(key_groups[0]) if batches else 0,
-        last_key_group=int(key_groups[-1]) if batches else 0,
+    """The bytes of a state file with these rows, and the reference to it at `path`."""
+    writer = StateFileWriter(rows.schema, family, codec, record_batch_rows)
+    writer.write(rows)
+    return writer.finish(
+        path,
         first_version=first_version,
         last_version=last_version,
         level=level,
         base=base,
+        offset=offset,
     )
-    return data, ref
 
 
-def _schema_of(rows: pa.Table) -> pa.Schema:
+def _blocks(data: memoryview, ends: Sequence[int]) -> bytes:
+    """How a footer lists the record batches between these positions."""
+    blocks = []
+    for start, end in pairwise(ends):
+        (metadata_length,) = _MESSAGE_PREFIX.unpack_from(data, start)
+        head = _MESSAGE_PREFIX.size + metadata_length
+        blocks.append(_BLOCK.pack(start, head, end - start - head))
+    return b"".join(blocks)
+
+
+def _schema_of(schema: pa.Schema) -> pa.Schema:
     key_group = pa.field("kg", pa.uint16(), nullable=False)
     op = pa.field("op", pa.int8(), nullable=False)
-    return pa.schema([key_group, op, rows.schema.field("key"), rows.schema.field("value")])
+    return pa.schema([key_group, op, schema.field("key"), schema.field("value")])
 
 
 def _ascend(key_groups: npt.NDArray[np.uint16]) -> bool:
@@ -94,25 +177,6 @@ def _cuts(key_groups: npt.NDArray[np.uint16], limit: int) -> Iterator[tuple[int,
             end = min(border, first + 2 * limit)
         yield first, end
         first = end
-
-
-def _lay_out(
-    rows: pa.Table,
-    cuts: list[tuple[int, int]],
-    options: pa.ipc.IpcWriteOptions,
-    footer: Mapping[str, str],
-) -> tuple[bytes, list[tuple[int, int]]]:
-    """The file, and where each record batch begins and ends in it."""
-    sink = io.BytesIO()
-    start = _head_length(rows.schema)
-    spans = []
-    with pa.ipc.new_file(sink, rows.schema, options=options, metadata=dict(footer)) as writer:
-        for first, end in cuts:
-            (batch,) = rows.slice(first, end - first).to_batches()
-            writer.write_batch(batch)
-            spans.append((start, sink.tell()))
-            start = sink.tell()
-    return sink.getvalue(), spans
 
 
 def _head_length(schema: pa.Schema) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sparkckpt.format import load_handle
+from sparkckpt.format import OperatorStateItems, load_handle
 from sparkckpt.storage import Storage
 from tests.spark import jobs, python_jobs
 from tests.spark.streams import (
@@ -32,7 +32,7 @@ from tests.spark.streams import (
     run,
     session_for,
 )
-from tests.spark.test_provider_model import Walk
+from tests.spark.test_provider_model import Walk, encoded, new_harness
 from tests.unit.format_samples import DATA
 
 pytestmark = pytest.mark.skipif(
@@ -73,6 +73,7 @@ def test_write_lists(spark: SparkSession, tmp_path: Path) -> None:
     walk.harness.close()
     version, checkpoint_id, model = walk.history[-1]
     assert checkpoint_id is not None
+    del model["operator"]
     families = {
         family: [
             [{"k": key}, None if value is None else {"v": value}]
@@ -82,6 +83,31 @@ def test_write_lists(spark: SparkSession, tmp_path: Path) -> None:
         for family, rows in model.items()
     }
     save("lists", tmp_path, version, checkpoint_id, families)
+
+
+def test_write_operator_state(spark: SparkSession, tmp_path: Path) -> None:
+    """Two rows, and operator state that the version before has written."""
+    confs = {STATE_STORE + "sparkckpt.coordinator.enabled": "false"}
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+    states = (
+        OperatorStateItems("offsets", "split", (b"a", b"", b"ccc")),
+        OperatorStateItems("gesehen \u00fc", "union", (bytes(range(256)),)),
+        OperatorStateItems("rules", "broadcast", ()),
+    )
+    operations = [["put", "single", 1, "a"], ["setOperatorState", "", 0, encoded(*states)]]
+    first = harness.run(0, None, False, json.dumps(operations), "commit")
+    row = json.dumps([["put", "single", 2, "b"]])
+    second = harness.run(1, first, False, row, "commit")
+    harness.close()
+    rows = [[{"k": 1}, {"v": "a"}], [{"k": 2}, {"v": "b"}]]
+    save("operator", tmp_path, 2, second, {"single": rows})
+    written = [
+        {"name": s.name, "mode": s.mode, "items": [item.hex() for item in s.items]} for s in states
+    ]
+    expected = DATA / "operator" / "expected.json"
+    content = {**json.loads(expected.read_text()), "operatorStates": written}
+    expected.write_text(json.dumps(content, indent=1) + "\n")
 
 
 NAMED_SOURCES = {"spark.sql.streaming.offsetLog.formatVersion": "2"}
@@ -138,8 +164,7 @@ def save(name: str, state: Path, version: int, checkpoint_id: str, rows: dict[st
     handle = load_handle(Storage.at(state), 0, 0, version, checkpoint_id)
     target = DATA / name
     shutil.rmtree(target, ignore_errors=True)
-    files = {file.path for family in handle.families for file in family.files}
-    for path in {handle.path, *files}:
+    for path in {handle.path, *(data.path for data in handle.data)}:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(state / path, target / path)
     families = {family: sorted(entries, key=json.dumps) for family, entries in rows.items()}

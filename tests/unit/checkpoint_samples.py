@@ -7,8 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkckpt.format import StateFile, StateFileRef, StateHandle, resolve, write_state_file
+from sparkckpt.format import (
+    OperatorStateHandle,
+    OperatorStateItems,
+    StateFile,
+    StateFileRef,
+    StateHandle,
+    resolve,
+    write_state_file,
+)
 from sparkckpt.format.handle import HEADER_LENGTH
+from sparkckpt.format.operatorstate import handle_of, write_blob
 from sparkckpt.keygroups import range_of
 from sparkckpt.storage import Storage
 from tests.unit.coordinator_samples import MAX_PARALLELISM, FakeQuery, Run, Store
@@ -69,12 +78,46 @@ class StatefulQuery(FakeQuery):
         return replace(FAMILY, operator_id=store.operator_id, store_name=store.name)
 
 
+class OperatorStateQuery(StatefulQuery):
+    """Besides, its first operator has operator state: replaced in every third batch, in the handle,
+    and in batch 4 in a file of its own; carried on in between."""
+
+    def _operator_state(
+        self, base: StateHandle | None, store: Store, version: int, stem: str, before: int
+    ) -> tuple[OperatorStateHandle | None, bytes]:
+        carried = base.operator_state if base else None
+        if store.operator_id != 0 or (carried and version % 3 != 1):
+            return carried, b""
+        states = operator_states(store.partition, version)
+        blob = write_blob(states)
+        if version == 4:
+            path = f"{stem}.operator-state"
+            self.write(f"state/{path}", blob)
+            return handle_of(path, blob, states), b""
+        return handle_of(f"{stem}.handle", blob, states, HEADER_LENGTH + before), blob
+
+
+def operator_states(partition: int, version: int) -> tuple[OperatorStateItems, ...]:
+    """Items that tell which partition and version has written them."""
+    split = tuple(f"{partition} {version} {item}".encode() for item in range(3 + partition))
+    return (
+        OperatorStateItems("offsets", "split", split),
+        OperatorStateItems("seen", "union", (b"%d" % partition,)),
+        OperatorStateItems("rules", "broadcast", (b"", b"rule %d" % version)),
+    )
+
+
 def checkpoints_at(
-    location: Path | Storage, batches: int = 7, *, end: bool = True, **settings: Any
+    location: Path | Storage,
+    batches: int = 7,
+    *,
+    end: bool = True,
+    kind: type[StatefulQuery] = StatefulQuery,
+    **settings: Any,
 ) -> StatefulQuery:
     """A query that has run so many batches, each of which has become a checkpoint."""
     storage = location if isinstance(location, Storage) else Storage.at(location)
-    query = StatefulQuery(storage, operators=(0, 1), min_batches=2)
+    query = kind(storage, operators=(0, 1), min_batches=2)
     run = Run(query, **{"retained": 3, **settings})
     for batch in range(batches):
         run.batch(batch)

@@ -22,7 +22,13 @@ from sparkckpt.coordinator import (
     CoordinatorSettings,
     QueryRun,
 )
-from sparkckpt.format import FamilyFiles, StateFileRef, StateHandle, write_handle
+from sparkckpt.format import (
+    FamilyFiles,
+    OperatorStateHandle,
+    StateFileRef,
+    StateHandle,
+    write_handle,
+)
 from sparkckpt.keygroups import range_of
 from sparkckpt.storage import Storage
 
@@ -81,6 +87,7 @@ class Store:
     name: str
 
 
+STATE_SUFFIXES = (".arrow", ".handle", ".operator-state", ".tmp")
 OPERATORS: Mapping[int, tuple[str, tuple[str, ...]]] = {
     0: ("stateStoreSave", ("default",)),
     1: ("symmetricHashJoin", ("left", "right")),
@@ -151,6 +158,7 @@ class FakeQuery:
             files = (self._merge(store, batch_id, files),)
         stem = f"{_directory(store)}/{version}_{own_id}"
         delta, inlined = self._delta(store, version, stem)
+        state, blob = self._operator_state(base, store, version, stem, len(inlined))
         owned = range_of(store.partition, self.parallelism, MAX_PARALLELISM)
         handle = StateHandle(
             operator_id=store.operator_id,
@@ -168,9 +176,16 @@ class FakeQuery:
             changed_rows=delta.rows,
             change_digest=digest,
             families=(FamilyFiles("default", False, (*files, delta)),),
+            operator_state=state,
         )
-        self.write(f"state/{handle.path}", write_handle(handle, inlined))
+        self.write(f"state/{handle.path}", write_handle(handle, inlined + blob))
         return handle
+
+    def _operator_state(
+        self, base: StateHandle | None, store: Store, version: int, stem: str, before: int
+    ) -> tuple[OperatorStateHandle | None, bytes]:
+        """The version's, and what of it is inlined in the handle after so many other bytes."""
+        return None, b""
 
     def _delta(self, store: Store, version: int, stem: str) -> tuple[StateFileRef, bytes]:
         """The changes of a batch, written; or bytes to be inlined in the handle of this stem."""
@@ -212,7 +227,7 @@ class FakeQuery:
     def state_files(self) -> set[str]:
         """The files of ours below the state root."""
         found = self.storage.below("state").find("")
-        return {path for path in found if path.endswith((".arrow", ".handle", ".tmp"))}
+        return {path for path in found if path.endswith(STATE_SUFFIXES)}
 
     def live_files(self) -> set[str]:
         """What the versions that Spark can still load consist of."""
@@ -225,7 +240,7 @@ class FakeQuery:
 
 
 def needed_by(handle: StateHandle) -> set[str]:
-    return {handle.path, *(file.path for family in handle.families for file in family.files)}
+    return {handle.path, *(data.path for data in handle.data)}
 
 
 def _directory(store: Store) -> str:

@@ -14,7 +14,14 @@ import pyarrow as pa
 import pytest
 
 from sparkckpt.errors import CorruptStateError, SparkckptError
-from sparkckpt.format import StateFile, StateFileRef, StateHandle, read_handle, read_state
+from sparkckpt.format import (
+    StateFile,
+    StateFileRef,
+    StateHandle,
+    load_operator_state,
+    read_handle,
+    read_state,
+)
 from sparkckpt.keygroups import KeyGroupRange
 from sparkckpt.storage import Storage
 from tests.unit.format_samples import DATA, flipped
@@ -63,6 +70,16 @@ def test_rows_are_those_that_spark_says(name: str) -> None:
         assert entries(state) == Counter(
             json.dumps({"key": key, "value": value}) for key, value in rows
         )
+
+
+def test_operator_state_is_that_of_the_version_before() -> None:
+    expected = json.loads((DATA / "operator" / "expected.json").read_text())
+    state = handle_of("operator").operator_state
+    assert state is not None and state.path != expected["handle"]
+    found = load_operator_state(Storage.at(DATA / "operator"), state)
+    assert [
+        {"name": s.name, "mode": s.mode, "items": [item.hex() for item in s.items]} for s in found
+    ] == expected["operatorStates"]
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -76,11 +76,17 @@ def test_no_flipped_byte_changes_what_is_read(inlined: bytes, mask: int) -> None
 
 
 def test_a_newer_version_is_refused_by_name(inlined: bytes) -> None:
-    newer = inlined[:8] + (2).to_bytes(4, "little") + inlined[12:]
+    newer = inlined[:8] + (3).to_bytes(4, "little") + inlined[12:]
     with pytest.raises(
-        UnsupportedFormatVersionError, match=r"x\.handle has format version 2.*to 1"
+        UnsupportedFormatVersionError, match=r"x\.handle has format version 3.*to 2"
     ):
         read_handle(newer, "x.handle")
+
+
+def test_a_version_that_does_not_fit_is_refused(inlined: bytes) -> None:
+    other = inlined[:8] + (2).to_bytes(4, "little") + inlined[12:]
+    with pytest.raises(CorruptStateError, match="what it says is not of format version 2"):
+        read_handle(other, "x.handle")
 
 
 def test_bytes_after_the_end_are_refused(inlined: bytes) -> None:

@@ -18,6 +18,7 @@ from sparkckpt.format import (
     MasterState,
     OperatorState,
     OperatorStateHandle,
+    OperatorStateInfo,
     OperatorSubtaskState,
     StateFileRef,
     metadata_path,
@@ -41,6 +42,19 @@ SEED = 20_240_229
 JOIN = random_operator(random.Random(SEED))
 SAMPLE = metadata_of(JOIN)
 WRITTEN = write_metadata(SAMPLE)
+OPERATOR_STATE = OperatorStateHandle(
+    path="4/0/9_x.handle",
+    offset=90,
+    length=200,
+    crc32=7,
+    states=(
+        OperatorStateInfo("offsets", "split", 3, 12),
+        OperatorStateInfo("seen", "union", 1, 4, inherited=True),
+    ),
+)
+WITH_OPERATOR_STATE = metadata_of(
+    with_handle(JOIN, 1, replace(JOIN.subtasks[1].handles[0], operator_state=OPERATOR_STATE))
+)
 
 
 def with_json(description: object) -> bytes:
@@ -56,6 +70,16 @@ def test_round_trip() -> None:
 
 def test_metadata_of_every_version_is_read() -> None:
     assert read_metadata((DATA / "metadata" / "version-1").read_bytes(), "x") == SAMPLE
+    assert read_metadata((DATA / "metadata" / "version-2").read_bytes(), "x") == WITH_OPERATOR_STATE
+
+
+def test_it_has_version_2_only_if_there_is_operator_state() -> None:
+    newer = write_metadata(WITH_OPERATOR_STATE)
+    assert (WRITTEN[8], newer[8]) == (1, 2)
+    for data in (WRITTEN, newer):
+        other = data[:8] + bytes([data[8] ^ 3]) + data[9:]
+        with pytest.raises(CorruptStateError, match="what it says is not of format version"):
+            read_metadata(other, "x")
 
 
 def test_a_stateless_query_has_a_checkpoint_too() -> None:
@@ -69,12 +93,11 @@ def test_several_operators_families_and_operator_states() -> None:
     families = ("default", "$ttl_x", "b")
     operators = [JOIN, random_operator(seed, stores=["default"], families=families, operator_id=4)]
     first, *others = operators[1].subtasks
-    offsets = OperatorStateHandle("offsets", "split", "4/0/12_x.handle", (12, 90))
-    operators[1] = replace(
-        operators[1], subtasks=(replace(first, operator_state=(offsets, offsets)), *others)
-    )
+    handle = replace(first.handles[0], operator_state=OPERATOR_STATE)
+    operators[1] = replace(operators[1], subtasks=(replace(first, handles=(handle,)), *others))
     metadata = metadata_of(*operators)
     assert read_metadata(write_metadata(metadata), "x") == metadata
+    assert OPERATOR_STATE.path in metadata.files()
 
 
 def test_files_of_any_name_and_place_come_back() -> None:
@@ -148,9 +171,9 @@ def test_every_flipped_byte_is_noticed(mask: int) -> None:
 
 
 def test_a_newer_version_is_refused_by_name() -> None:
-    newer = WRITTEN[:8] + (2).to_bytes(4, "little") + WRITTEN[12:]
+    newer = WRITTEN[:8] + (3).to_bytes(4, "little") + WRITTEN[12:]
     with pytest.raises(
-        UnsupportedFormatVersionError, match=r"_metadata has format version 2.*to 1"
+        UnsupportedFormatVersionError, match=r"_metadata has format version 3.*to 2"
     ):
         read_metadata(newer, "_metadata")
 
@@ -200,6 +223,15 @@ def set_column(table: str, column: str, values: object) -> Edit:
 
 def set_master_states(*states: object) -> Edit:
     return set_field("masterStates", states)
+
+
+STATE_JSON = {"name": "s", "mode": "split", "items": 2, "bytes": 40}
+
+
+def operator_state_json(partition: int, **fields: object) -> dict[str, object]:
+    where = {"path": "p", "offset": 0, "length": 100, "crc32": 1}
+    store = {"partition": partition, "storeName": JOIN_STORES[0]}
+    return {**store, **where, "states": [STATE_JSON], **fields}
 
 
 IMPOSSIBLE: dict[str, tuple[Edit, str]] = {
@@ -270,17 +302,36 @@ IMPOSSIBLE: dict[str, tuple[Edit, str]] = {
     "operator state of no partition": (
         set_in_operator(
             "operatorState",
-            [{"partition": 3, "stateName": "s", "mode": "split", "path": "p", "offsets": [1]}],
+            [operator_state_json(3)],
         ),
-        "partitions .3. do not exist",
+        "the stores .* do not exist",
     ),
-    "negative offset of operator state": (
-        set_in_operator(
-            "operatorState",
-            [{"partition": 0, "stateName": "s", "mode": "split", "path": "p", "offsets": [-1]}],
-        ),
-        "'offsets' is",
+    "operator state of no store": (
+        set_in_operator("operatorState", [operator_state_json(0, storeName="s")]),
+        "the stores .* do not exist",
     ),
+    "operator state twice": (
+        set_in_operator("operatorState", [operator_state_json(0)] * 2),
+        "occurs twice",
+    ),
+    **{
+        f"operator state whose {name} is {value!r}": (
+            set_in_operator("operatorState", [operator_state_json(0, **{name: value})]),
+            message,
+        )
+        for name, value, message in [
+            ("path", "", "'path' is ''"),
+            ("offset", -1, "'offset' is -1"),
+            ("length", 7, "'length' is 7"),
+            ("length", 30, "more bytes than all of it"),
+            ("crc32", 1 << 32, "'crc32' is"),
+            ("states", [], "there are no states"),
+            ("states", [{**STATE_JSON, "mode": "even-split"}], "the mode 'even-split'"),
+            ("states", [{**STATE_JSON, "name": "x" * 1025}], "has the name"),
+            ("states", [{**STATE_JSON, "inherited": True}], "is split, and inherited"),
+            ("states", [STATE_JSON] * 2, "an operator state occurs twice"),
+        ]
+    },
 }
 
 

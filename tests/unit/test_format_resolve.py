@@ -2,7 +2,9 @@
 
 import struct
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,7 @@ from sparkckpt.errors import IncompatibleSchemasError
 from sparkckpt.format import resolve
 from tests.unit.format_samples import SCHEMA, Row, table_of
 
+RESOLVE = import_module("sparkckpt.format.resolve")
 PUT, DELETE, APPEND = 0, 1, 2
 Model = dict[Any, tuple[int, list[int]]]
 """The key group and the values of each key; the empty list is a value."""
@@ -78,19 +81,48 @@ def state_in(table: pa.Table) -> Model:
     return state
 
 
-@given(st.lists(st.lists(changes, max_size=12), min_size=1, max_size=5), st.data())
+@given(
+    st.lists(st.lists(changes, max_size=12), min_size=1, max_size=5),
+    st.sampled_from([1, 4, 1 << 16]),
+    st.data(),
+)
 def test_resolve_is_what_a_dictionary_says(
-    files: list[list[tuple[int, dict[str, Any], int | None]]], data: st.DataObject
+    files: list[list[tuple[int, dict[str, Any], int | None]]], at_once: int, data: st.DataObject
 ) -> None:
     rows = [as_rows(file) for file in files]
     tables = [table_of(file) for file in rows]
-    resolved = resolve(tables)
+    with patch.object(RESOLVE, "_ROWS_AT_ONCE", at_once):
+        resolved = resolve(tables)
     assert state_in(resolved) == model_of(rows)
     assert resolved.schema == SCHEMA
     # A merge of the first files may stand in their place.
     merged = data.draw(st.integers(1, len(tables)), "files merged")
     again = resolve([resolve(tables[:merged]), *tables[merged:]])
     assert state_in(again) == model_of(rows)
+
+
+texts = st.sampled_from(["", "a", "ab", "name-1", "name-2", "a-long-name-1", "a-long-name-2", None])
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.tuples(texts, st.sampled_from(NUMBERS)), st.sampled_from([PUT, DELETE])),
+        max_size=5,
+    ),
+    st.sampled_from([2, 1 << 16]),
+)
+def test_single_valued_state_is_the_same_with_less_comparing(
+    files: list[dict[tuple[str | None, float | None], int]], at_once: int
+) -> None:
+    rows = [
+        as_rows([(op, {"k": k, "x": x}, number) for (k, x), op in file.items()])
+        for number, file in enumerate(files)
+    ]
+    tables = [*map(table_of, rows), table_of([])]
+    with patch.object(RESOLVE, "_ROWS_AT_ONCE", at_once):
+        found = resolve(tables, single_valued=True)
+    assert state_in(found) == model_of(rows)
+    assert str(found.to_pylist()) == str(resolve(tables).to_pylist())
 
 
 def test_appends_keep_their_order_across_files() -> None:
@@ -131,6 +163,7 @@ def test_keys_of_every_kind(kind: pa.DataType, values: list[Any]) -> None:
     newer = table_of([(1, PUT, {"k": values[0]}, {"n": 9})], schema)
     resolved = resolve([older, newer])
     assert [row["n"] for row in resolved["value"].to_pylist()] == [9, 1, 2]
+    assert resolve([older, newer], single_valued=True) == resolved
 
 
 def test_keys_of_raw_bytes() -> None:
@@ -138,6 +171,7 @@ def test_keys_of_raw_bytes() -> None:
     older = table_of([(1, PUT, b"a", {"n": 1}), (1, PUT, b"b", {"n": 2})], schema)
     newer = table_of([(1, DELETE, b"a", None)], schema)
     assert resolve([older, newer])["key"].to_pylist() == [b"b"]
+    assert resolve([older, newer], single_valued=True)["key"].to_pylist() == [b"b"]
 
 
 def with_value(kind: pa.DataType, *rows: tuple[str, Any]) -> pa.Table:

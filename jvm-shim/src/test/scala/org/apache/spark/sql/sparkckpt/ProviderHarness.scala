@@ -1,6 +1,6 @@
 package org.apache.spark.sql.sparkckpt
 
-import java.util.UUID
+import java.util.{Base64, UUID}
 
 import scala.jdk.CollectionConverters._
 
@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.sparkckpt.format.StateFileRef
-import org.apache.spark.sql.sparkckpt.state.{KeyGroupStateStoreProvider, MergePolicy, StateMetrics}
+import org.apache.spark.sql.sparkckpt.state._
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
@@ -28,6 +28,8 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
 
   private val operatorId = 0L
   private var provider: KeyGroupStateStoreProvider = _
+  private var partition = 0
+  private var parallelism = 1
   private var spilled = 0L
   private var lastMetrics = Map.empty[String, Long]
 
@@ -45,17 +47,24 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
     MergePolicy(maxDeltas, baseRatio).plan(refs).map(p => s"[${p.from}, ${p.until}]").orNull
   }
 
+  /** From now on it drives the provider of another partition. */
+  def restartAs(partition: Int, parallelism: Int): Unit = {
+    this.partition = partition
+    this.parallelism = parallelism
+    restart()
+  }
+
   def restart(): Unit = {
     close()
     val sqlConf = new SQLConf
     confs.asScala.foreach { case (k, v) => sqlConf.setConfString(k, v) }
     sqlConf.setConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION, 2)
-    val layout = OperatorLayout(directory, "transformWithStateExec", 1, 128, keyed = true, None)
+    val layout = OperatorLayout(directory, "transformWithStateExec", parallelism, 128, keyed = true, None)
     sqlConf.setConfString(OperatorLayout.confKey(operatorId), layout.json)
     val hadoopConf = sc.sc.hadoopConfiguration
     hadoopConf.set(StreamExecution.RUN_ID_KEY, UUID.randomUUID().toString)
     provider = new KeyGroupStateStoreProvider
-    provider.init(StateStoreId(directory, operatorId, 0), keySchema, valueSchema,
+    provider.init(StateStoreId(directory, operatorId, partition), keySchema, valueSchema,
       NoPrefixKeyStateEncoderSpec(keySchema), useColumnFamilies = true, new StateStoreConf(sqlConf),
       hadoopConf, false, None)
   }
@@ -106,10 +115,14 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
       "multi" -> store.iteratorWithMultiValues("multi").map(_.key.getLong(0)).toSeq.distinct.map { k =>
         Seq[Any](k) ++ store.valuesIterator(key(k), "multi").map(text)
       },
-      "ordered" -> store.iterator("ordered").map(p => Seq[Any](p.key.getLong(0), text(p.value))).toSeq)
+      "ordered" -> store.iterator("ordered").map(p => Seq[Any](p.key.getLong(0), text(p.value))).toSeq,
+      "operator" -> operatorStateOf(store).operatorState.map(blob =>
+        Seq[Any](0, Base64.getEncoder.encodeToString(blob))).toSeq)
     store.release()
     Serialization.write(rows)(DefaultFormats)
   }
+
+  private def operatorStateOf(store: StateStore): OperatorStateStore = OperatorStateStore.of(store).get
 
   private def register(store: StateStore): Unit = {
     store.createColFamilyIfAbsent(
@@ -134,6 +147,9 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
         val JInt(end) = rest.head: @unchecked
         store.deleteRange(row, key(end.toLong), family)
       case "turn" => turn(store, family, k.toLong)
+      case "setOperatorState" =>
+        val JString(blob) = rest.head: @unchecked
+        operatorStateOf(store).setOperatorState(Base64.getDecoder.decode(blob))
     }
   }
 

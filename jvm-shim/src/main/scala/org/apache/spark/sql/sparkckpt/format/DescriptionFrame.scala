@@ -18,12 +18,12 @@ import org.apache.spark.sql.sparkckpt.SparkckptErrors
  *
  * @param kind names the file in messages
  */
-final class DescriptionFrame(magicText: String, formatVersion: Int, kind: String) {
+final class DescriptionFrame(magicText: String, newestVersion: Int, kind: String) {
   private val magic = magicText.getBytes(StandardCharsets.US_ASCII)
   private val trailerLength = 4 + 4 + magic.length
   val headerLength: Int = magic.length + 4
 
-  def pack(description: Array[Byte], payload: Array[Byte]): Array[Byte] = {
+  def pack(formatVersion: Int, description: Array[Byte], payload: Array[Byte]): Array[Byte] = {
     val bytes = new ByteArrayOutputStream(headerLength + payload.length + description.length + 32)
     val out = new DataOutputStream(bytes)
     out.write(magic)
@@ -36,8 +36,9 @@ final class DescriptionFrame(magicText: String, formatVersion: Int, kind: String
     bytes.toByteArray
   }
 
-  /** What `parse` makes of the verified description's JSON. */
-  def unpack[T](bytes: Array[Byte], where: String)(parse: Array[Byte] => T): T = {
+  /** What `parse` makes of the verified description's JSON, which fits the format version. */
+  def unpack[T](bytes: Array[Byte], where: String)(parse: Array[Byte] => T)(
+      versionOf: T => Int): T = {
     def corrupt(why: String, cause: Throwable = null) =
       throw SparkckptErrors.corruptFile(where, why, cause)
     if (bytes.length < headerLength + trailerLength) corrupt("it is truncated")
@@ -45,7 +46,7 @@ final class DescriptionFrame(magicText: String, formatVersion: Int, kind: String
     if (!startsWith(bytes, 0)) corrupt(s"it does not begin as a $kind does")
     val version = buffer.getInt(magic.length)
     if (version < 1) corrupt(s"its format version is $version")
-    if (version > formatVersion) throw SparkckptErrors.newerFormat(kind, where, version, formatVersion)
+    if (version > newestVersion) throw SparkckptErrors.newerFormat(kind, where, version, newestVersion)
     val trailer = bytes.length - trailerLength
     if (!startsWith(bytes, trailer + 8)) corrupt("it is truncated")
     val length = buffer.getInt(trailer)
@@ -56,9 +57,11 @@ final class DescriptionFrame(magicText: String, formatVersion: Int, kind: String
     }
     val size = Zstd.getFrameContentSize(description)
     if (size < 0 || size > DescriptionFrame.MaxBytes) corrupt(s"its description would have $size bytes")
-    try parse(Zstd.decompress(description, size.toInt)) catch {
+    val parsed = try parse(Zstd.decompress(description, size.toInt)) catch {
       case NonFatal(e) => corrupt(s"its description cannot be read: $e", e)
     }
+    if (versionOf(parsed) != version) corrupt(s"what it says is not of format version $version")
+    parsed
   }
 
   private def littleEndian(value: Int): Array[Byte] =

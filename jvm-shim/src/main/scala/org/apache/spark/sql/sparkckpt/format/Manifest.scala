@@ -12,7 +12,12 @@ import org.apache.spark.sql.sparkckpt.{KeyGroupRange, KeyGroups}
 
 /** One partition's part of a store, as the checkpoint had it. */
 case class ManifestHandle(
-    storeName: String, partition: Int, id: String, range: KeyGroupRange, families: Seq[FamilyFiles])
+    storeName: String,
+    partition: Int,
+    id: String,
+    range: KeyGroupRange,
+    families: Seq[FamilyFiles],
+    operatorState: Option[OperatorStateHandle] = None)
 
 /** The state of an operator as the checkpoint had it; it says nothing of who reads it. */
 case class ManifestOperator(
@@ -22,6 +27,14 @@ case class ManifestOperator(
     parallelism: Int,
     maxParallelism: Int,
     handles: Seq[ManifestHandle]) {
+
+  /** None if no partition has operator state in that store. */
+  def operatorState(
+      storeName: String, partition: Int, newParallelism: Int): Option[OperatorStateRedistribution] = {
+    val written = handles.filter(_.storeName == storeName).sortBy(_.partition).map(_.operatorState)
+    Option.when(written.exists(_.isDefined))(
+      OperatorStateRedistribution(written.toIndexedSeq, partition, newParallelism))
+  }
 
   /**
    * The files that hold a store's rows of these key groups, by column family. A store that is not
@@ -44,10 +57,13 @@ case class ManifestOperator(
  * theirs, so it is right for every parallelism, and rescaling writes no state. Its bytes are those of
  * a checkpoint's metadata.
  */
-case class Manifest(operators: Map[Long, ManifestOperator])
+case class Manifest(operators: Map[Long, ManifestOperator]) {
+  def formatVersion: Int =
+    if (operators.values.exists(_.handles.exists(_.operatorState.isDefined))) 2 else 1
+}
 
 object Manifest {
-  private val frame = new DescriptionFrame("SPCKMETA", formatVersion = 1, "manifest")
+  private val frame = new DescriptionFrame("SPCKMETA", newestVersion = 2, "manifest")
   private val json = new ObjectMapper
   private val Prefix = "manifest-"
 
@@ -70,7 +86,7 @@ object Manifest {
     frame.unpack(bytes, where) { description =>
       val operators = json.readTree(description).get("operatorStates")
       Manifest(operators.elements.asScala.map(operator).map(o => o.operatorId -> o).toMap)
-    }
+    }(_.formatVersion)
 
   private def operator(node: JsonNode): ManifestOperator = {
     val parallelism = node.get("parallelism").intValue
@@ -84,6 +100,9 @@ object Manifest {
       FamilyFiles(families.text("family", row), families.flag("multiValued", row),
         take(filesInOrder, families.int("files", row)))
     }
+    val operatorStates = node.get("operatorState").elements.asScala.map { state =>
+      (state.get("partition").intValue, state.get("storeName").textValue) -> operatorState(state)
+    }.toMap
     ManifestOperator(
       node.get("operatorId").longValue,
       node.get("operatorName").textValue,
@@ -92,14 +111,25 @@ object Manifest {
       maxParallelism,
       (0 until handles.rows("storeName")).map { row =>
         val partition = handles.int("partition", row)
+        val storeName = handles.text("storeName", row)
         ManifestHandle(
-          handles.text("storeName", row),
+          storeName,
           partition,
           handles.text("id", row),
           KeyGroups.rangeOf(partition, parallelism, maxParallelism),
-          take(familiesInOrder, handles.int("families", row)))
+          take(familiesInOrder, handles.int("families", row)),
+          operatorStates.get((partition, storeName)))
       })
   }
+
+  private def operatorState(node: JsonNode): OperatorStateHandle = OperatorStateHandle(
+    node.get("path").textValue, node.get("offset").longValue, node.get("length").intValue,
+    node.get("crc32").longValue,
+    node.get("states").elements.asScala.map { state =>
+      OperatorStateInfo(state.get("name").textValue, state.get("mode").textValue,
+        state.get("items").intValue, state.get("bytes").longValue,
+        Option(state.get("inherited")).map(_.booleanValue))
+    }.toSeq)
 
   private def take[T](rows: Iterator[T], count: Int): Seq[T] = Seq.fill(count)(rows.next())
 

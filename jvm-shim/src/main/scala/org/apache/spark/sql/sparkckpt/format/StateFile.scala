@@ -2,6 +2,8 @@ package org.apache.spark.sql.sparkckpt.format
 
 import scala.jdk.CollectionConverters._
 
+import com.fasterxml.jackson.databind.ObjectMapper
+import com.google.common.cache.{Cache, CacheBuilder}
 import org.apache.arrow.vector.types.pojo.Schema
 import org.json4s.{DefaultFormats, Formats}
 import org.json4s.jackson.Serialization
@@ -26,6 +28,11 @@ trait ChangeCursor {
   def op: Byte
   def key: UnsafeRow
   def value: UnsafeRow
+}
+
+/** Takes rows as a cursor shows them: they are valid until it returns. */
+trait ChangeSink {
+  def apply(keyGroup: Int, op: Byte, key: UnsafeRow, value: UnsafeRow): Unit
 }
 
 /** The family of rows a file holds: what is written into its footer besides the rows themselves. */
@@ -114,6 +121,10 @@ object StateFileMetadata {
         b.crc32)
     })
 
+  private val json = new ObjectMapper
+  private val schemas: Cache[String, StructType] =
+    CacheBuilder.newBuilder().maximumSize(64).softValues().build()
+
   case class Parsed(
       keySchema: StructType,
       valueSchema: StructType,
@@ -129,12 +140,16 @@ object StateFileMetadata {
       throw SparkckptErrors.newerFormat("state file", where, version, FormatVersion)
     }
     Parsed(
-      DataType.fromJson(required(KeySchema)).asInstanceOf[StructType],
-      DataType.fromJson(required(ValueSchema)).asInstanceOf[StructType],
+      schema(required(KeySchema)),
+      schema(required(ValueSchema)),
       required(KeyEncoding),
       required(ValueEncoding),
-      Serialization.read[Seq[Seq[Long]]](required(Batches)).map { b =>
-        BatchIndex(b.head, b(1).toInt, b(2).toInt, b(3).toInt, b(4).toInt, b(5))
+      json.readValue(required(Batches), classOf[Array[Array[Long]]]).toSeq.map { b =>
+        BatchIndex(b(0), b(1).toInt, b(2).toInt, b(3).toInt, b(4).toInt, b(5))
       })
   }
+
+  /** A load opens many files of one family, and reading a schema takes longer than the rest of a footer. */
+  private def schema(text: String): StructType = schemas.get(
+    text, () => DataType.fromJson(text).asInstanceOf[StructType])
 }

@@ -10,7 +10,7 @@ import scala.util.control.NonFatal
 
 import org.apache.arrow.compression.CommonsCompressionFactory
 import org.apache.arrow.flatbuf.Footer
-import org.apache.arrow.vector.{TinyIntVector, UInt2Vector, VectorLoader, VectorSchemaRoot}
+import org.apache.arrow.vector.{FieldVector, TinyIntVector, UInt2Vector, VectorLoader, VectorSchemaRoot}
 import org.apache.arrow.vector.ipc.ReadChannel
 import org.apache.arrow.vector.ipc.message.{ArrowFooter, MessageSerializer}
 import org.apache.hadoop.fs.FSDataInputStream
@@ -19,6 +19,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.sparkckpt.{KeyGroupRange, SparkckptErrors}
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.ArrowUtils
+import org.apache.spark.unsafe.Platform
 
 /**
  * A forward cursor over the rows of one state file that fall into a key-group range. It reads only
@@ -47,8 +48,11 @@ final class StateFileReader(
     ArrowUtils.rootAllocator.newChildAllocator("sparkckpt state file reader", 0, Long.MaxValue)
   private val root = VectorSchemaRoot.create(footer.getSchema, allocator)
   private val loader = new VectorLoader(root, CommonsCompressionFactory.INSTANCE)
-  private val keyGroups = root.getVector(0).asInstanceOf[UInt2Vector]
-  private val ops = root.getVector(1).asInstanceOf[TinyIntVector]
+  private val keyGroupVector = root.getVector(0).asInstanceOf[UInt2Vector]
+  private val opVector = root.getVector(1).asInstanceOf[TinyIntVector]
+  /** Where the values of the loaded record batch lie: the accessors check every one of them. */
+  private var keyGroups = 0L
+  private var ops = 0L
 
   private val pending = metadata.batches.iterator.filter(_.range.overlaps(range))
   private var rowCount = 0
@@ -57,7 +61,7 @@ final class StateFileReader(
 
   override def keyGroup: Int = currentKeyGroup
   override def op: Byte = {
-    val op = ops.get(row)
+    val op = Platform.getByte(null, ops + row)
     if (op < StateOp.Put || op > StateOp.Append) {
       throw SparkckptErrors.corruptFile(where, s"it holds the unknown operation $op")
     }
@@ -75,7 +79,7 @@ final class StateFileReader(
         load(pending.next())
         row = 0
       }
-      currentKeyGroup = keyGroups.get(row).toInt
+      currentKeyGroup = Platform.getShort(null, keyGroups + 2L * row) & 0xffff
       if (range.contains(currentKeyGroup)) return true
       row += 1
     }
@@ -92,8 +96,19 @@ final class StateFileReader(
       case NonFatal(e) => throw SparkckptErrors.corruptFile(where, e.toString, e)
     }
     rowCount = root.getRowCount
+    keyGroups = valuesOf(keyGroupVector, 2)
+    ops = valuesOf(opVector, 1)
     keys.reset(root.getVector(2))
     values.reset(root.getVector(3))
+  }
+
+  private def valuesOf(vector: FieldVector, width: Int): Long = {
+    val values = vector.getDataBuffer
+    if (values.capacity < width.toLong * rowCount) {
+      throw SparkckptErrors.corruptFile(
+        where, s"a record batch of $rowCount rows has a column of ${values.capacity} bytes")
+    }
+    values.memoryAddress
   }
 
   private def readFooter(): ArrowFooter = {

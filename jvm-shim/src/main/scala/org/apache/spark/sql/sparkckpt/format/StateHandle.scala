@@ -34,34 +34,43 @@ case class StateHandle(
     lastKeyGroup: Int,
     changedRows: Long,
     changeDigest: String,
-    families: Seq[FamilyFiles]) {
+    families: Seq[FamilyFiles],
+    operatorState: Option[OperatorStateHandle] = None) {
 
   def range: KeyGroupRange = KeyGroupRange(firstKeyGroup, lastKeyGroup)
 
   def filesOf(family: String): Seq[StateFileRef] =
     families.find(_.family == family).map(_.files).getOrElse(Nil)
 
+  /** All files it refers to, in which case a handle is a data file. */
+  def paths: Seq[String] = families.flatMap(_.files.map(_.path)) ++ operatorState.map(_.path)
+
+  /** Readers that know no operator state must not take the handle for one that has none. */
+  def formatVersion: Int = if (operatorState.isDefined) 2 else 1
+
   /** The files this very commit wrote: its change set. */
   def ownFiles(family: String): Seq[StateFileRef] =
     filesOf(family).filter(f => f.level == 0 && f.lastVersion == version)
 }
 
-/** The bytes of a handle; the state files inlined in it precede its description. */
+/** The bytes of a handle; what is inlined in it precedes its description. */
 object StateHandle {
   implicit val formats: Formats = DefaultFormats
 
-  private val frame = new DescriptionFrame("SPCKHNDL", formatVersion = 1, "handle")
+  private val frame = new DescriptionFrame("SPCKHNDL", newestVersion = 2, "handle")
   val HeaderLength: Int = frame.headerLength
 
   /** The description as it stands in the handle; also what an ack carries. */
   def describe(handle: StateHandle): Array[Byte] =
     DescriptionFrame.compress(Serialization.write(handle))
 
-  def serialize(description: Array[Byte], inlined: Array[Byte]): Array[Byte] =
-    frame.pack(description, inlined)
+  /** @param description of the handle, as [[describe]] gives it */
+  def serialize(
+      handle: StateHandle, description: Array[Byte], inlined: Array[Byte]): Array[Byte] =
+    frame.pack(handle.formatVersion, description, inlined)
 
   def deserialize(bytes: Array[Byte], where: String): StateHandle =
     frame.unpack(bytes, where) { json =>
       Serialization.read[StateHandle](new String(json, StandardCharsets.UTF_8))
-    }
+    }(_.formatVersion)
 }

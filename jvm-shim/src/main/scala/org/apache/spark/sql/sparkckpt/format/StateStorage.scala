@@ -1,8 +1,11 @@
 package org.apache.spark.sql.sparkckpt.format
 
-import java.io.{IOException, OutputStream}
+import java.io.{EOFException, IOException, OutputStream}
 import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.ExecutionException
 
+import com.google.common.cache.{Cache, CacheBuilder}
+import com.google.common.util.concurrent.UncheckedExecutionException
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, FSDataInputStream, FSError, LocalFileSystem, Path}
 
@@ -76,7 +79,7 @@ final class StateStorage(
 
   /** @param description of the handle, as [[StateHandle.describe]] gives it */
   def writeHandle(handle: StateHandle, description: Array[Byte], inlined: Array[Byte]): Int = {
-    val bytes = StateHandle.serialize(description, inlined)
+    val bytes = StateHandle.serialize(handle, description, inlined)
     val out = create(handlePath(handle.version, handle.id))
     try {
       out.write(bytes)
@@ -139,6 +142,34 @@ final class StateStorage(
     }
   }
 
+  /** The checked blob with the operator states of a partition. */
+  def readOperatorState(handle: OperatorStateHandle): Array[Byte] = {
+    val path = resolve(handle.path)
+    val bytes = new Array[Byte](handle.length)
+    val in = openForReading(path, StateFileRef.isAbsolute(handle.path))
+    try in.readFully(handle.offset, bytes) catch {
+      case e: EOFException => throw SparkckptErrors.corruptFile(path.toString, "it is truncated", e)
+      case e: IOException => throw SparkckptErrors.unreadableFile(path.toString, e)
+    } finally in.close()
+    if (OperatorStateBlob.crcOf(bytes) != handle.crc32) {
+      throw SparkckptErrors.corruptFile(
+        path.toString, "the checksum of the operator state in it does not match")
+    }
+    bytes
+  }
+
+  /** Its items: after a rescale all partitions of an executor ask for the same ones. */
+  def readOperatorStateCached(handle: OperatorStateHandle): Seq[OperatorStateItems] = {
+    val path = resolve(handle.path).toString
+    val blob = StateStorage.operatorStates((path, handle.offset))(readOperatorState(handle))
+    val states = OperatorStateBlob.parse(blob, path)
+    val counts = states.map(s => (s.name, s.mode, s.items.length))
+    if (counts != handle.states.map(s => (s.name, s.mode, s.items))) {
+      throw SparkckptErrors.corruptFile(path, s"its operator states are $counts, not what is said of it")
+    }
+    states
+  }
+
   def delete(path: String): Unit = files.delete(resolve(path))
 
   /** Whether other stores, or other checkpoints, may refer to the store's files. */
@@ -186,7 +217,8 @@ object StateOutput {
 case class StateFileName(path: String, version: Long, id: String, isHandle: Boolean, isMerge: Boolean)
 
 object StateFileName {
-  private val Pattern = """(\d+)_([0-9a-f-]{36})(?:\.[^/]*)?\.(handle|delta\.arrow|merge\.arrow)""".r
+  private val Pattern =
+    """(\d+)_([0-9a-f-]{36})(?:\.[^/]*)?\.(handle|operator-state|delta\.arrow|merge\.arrow)""".r
 
   def parse(path: String): Option[StateFileName] = path.split('/').last match {
     case Pattern(version, id, kind) =>
@@ -198,6 +230,19 @@ object StateFileName {
 object StateStorage {
   val DefaultFamily = "default"
   private val BufferBytes = 64 * 1024
+
+  private val CachedOperatorStateBytes = 64L << 20
+
+  /** Files never change; what is kept is given up when memory is short. */
+  private val recentOperatorStates: Cache[(String, Long), Array[Byte]] = CacheBuilder.newBuilder()
+    .maximumWeight(CachedOperatorStateBytes).concurrencyLevel(1).softValues()
+    .weigher[(String, Long), Array[Byte]]((_, bytes) => bytes.length)
+    .build[(String, Long), Array[Byte]]()
+
+  private def operatorStates(key: (String, Long))(read: => Array[Byte]): Array[Byte] =
+    try recentOperatorStates.get(key, () => read) catch {
+      case e @ (_: ExecutionException | _: UncheckedExecutionException) => throw e.getCause
+    }
 
   private def isPlain(b: Byte): Boolean = {
     val c = b.toChar

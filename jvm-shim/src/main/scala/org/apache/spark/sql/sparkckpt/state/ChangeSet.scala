@@ -61,7 +61,7 @@ final class ChangeSet(store: String, partition: Int, layout: OperatorLayout, tas
     if (family.multiValued) {
       while (cursor.advance()) emit(cursor.keyGroup, cursor.op, cursor.key, cursor.value)
     } else {
-      KeyGroupMerge.ofChanges(cursor).foreach(emit)
+      KeyGroupMerge.ofChanges(cursor).foreach(emit(_, _, _, _))
     }
   }
 

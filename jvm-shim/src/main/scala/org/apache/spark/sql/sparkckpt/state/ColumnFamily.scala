@@ -34,7 +34,9 @@ final class ColumnFamily(
   def extractor(
       layout: OperatorLayout, storeName: String, isMapState: String => Boolean): KeyGroupExtractor =
     new KeyGroupExtractor(
-      KeyGroupExtractor.groupingKey(layout.operatorName, storeName, name, keySpec, isMapState),
+      KeyGroupExtractor.collated(
+        KeyGroupExtractor.groupingKey(layout.operatorName, storeName, name, keySpec, isMapState),
+        layout.groupingTypes),
       layout.maxParallelism)
 
   /** The same for every commit of a store, and worth keeping: it holds what each file repeats. */

@@ -1,12 +1,12 @@
 package org.apache.spark.sql.sparkckpt.state
 
-import org.apache.spark.sql.catalyst.expressions.{BoundReference, Expression, GetStructField, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.expressions.{BoundReference, Cast, Expression, GetStructField, UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorsUtils._
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.StateStoreColumnFamilySchemaUtils
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.timers.TimerStateUtils
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.sparkckpt.KeyGroups
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.types.{DataType, StructType}
 
 /** Finds the key group of a state key: the hash of the grouping key inside it, modulo M. */
 final class KeyGroupExtractor(groupingKey: Seq[Expression], maxParallelism: Int) {
@@ -45,6 +45,19 @@ object KeyGroupExtractor {
       case _ => leading(schema, schema.length)
     }
   }
+
+  /**
+   * The grouping key as the exchange hashes it: equal under its collations are equal key groups. The
+   * encoders of transformWithState know no collations, and neither do the schemas they give a state.
+   */
+  def collated(groupingKey: Seq[Expression], types: Option[Seq[DataType]]): Seq[Expression] =
+    types match {
+      case Some(wanted) if wanted.length == groupingKey.length =>
+        groupingKey.zip(wanted).map { case (key, dataType) =>
+          if (key.dataType == dataType) key else Cast(key, dataType)
+        }
+      case _ => groupingKey
+    }
 
   private def transformWithState(
       family: String,

@@ -3,7 +3,7 @@ package org.apache.spark.sql.sparkckpt.state
 import scala.collection.mutable
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.sparkckpt.format.{ChangeCursor, StateOp}
+import org.apache.spark.sql.sparkckpt.format.{ChangeCursor, ChangeSink, StateOp}
 
 /**
  * Applies several change cursors, oldest first, and yields the net rows: one put per key, or one put
@@ -11,7 +11,7 @@ import org.apache.spark.sql.sparkckpt.format.{ChangeCursor, StateOp}
  * key group and not by the state. Nothing is assumed of the order of keys within a group.
  */
 trait KeyGroupMerge {
-  def foreach(emit: (Int, Byte, UnsafeRow, UnsafeRow) => Unit): Unit
+  def foreach(emit: ChangeSink): Unit
 }
 
 /** Of changes that build on each other: appends, or several changes to a key from one cursor. */
@@ -22,7 +22,7 @@ private final class HistoryMerge(cursors: Seq[ChangeCursor], complete: Boolean)
   private val live = mutable.ArrayBuffer.from(cursors.filter(_.advance()))
   private val group = new java.util.LinkedHashMap[UnsafeRow, Net]
 
-  override def foreach(emit: (Int, Byte, UnsafeRow, UnsafeRow) => Unit): Unit = {
+  override def foreach(emit: ChangeSink): Unit = {
     while (live.nonEmpty) {
       val keyGroup = live.iterator.map(_.keyGroup).min
       live.filterInPlace(drain(_, keyGroup))
@@ -69,8 +69,7 @@ private object HistoryMerge {
         }
     }
 
-    def emit(
-        keyGroup: Int, key: UnsafeRow, to: (Int, Byte, UnsafeRow, UnsafeRow) => Unit): Unit = {
+    def emit(keyGroup: Int, key: UnsafeRow, to: ChangeSink): Unit = {
       if (!exists) {
         if (!complete) to(keyGroup, StateOp.Delete, key, null)
       } else {
@@ -89,9 +88,9 @@ private final class NewestMerge(cursors: Seq[ChangeCursor], complete: Boolean)
   extends KeyGroupMerge {
   private val newestFirst = cursors.reverse.filter(_.advance()).toArray
   private val exhausted = new Array[Boolean](newestFirst.length)
-  private val seen = new java.util.HashSet[UnsafeRow]
+  private val seen = new KeySet
 
-  override def foreach(emit: (Int, Byte, UnsafeRow, UnsafeRow) => Unit): Unit = {
+  override def foreach(emit: ChangeSink): Unit = {
     var keyGroup = lowest()
     while (keyGroup >= 0) {
       val last = oldestWith(keyGroup)
@@ -105,16 +104,12 @@ private final class NewestMerge(cursors: Seq[ChangeCursor], complete: Boolean)
     }
   }
 
-  private def drain(
-      index: Int,
-      keyGroup: Int,
-      remember: Boolean,
-      emit: (Int, Byte, UnsafeRow, UnsafeRow) => Unit): Unit = {
+  private def drain(index: Int, keyGroup: Int, remember: Boolean, emit: ChangeSink): Unit = {
     val cursor = newestFirst(index)
     while (isAt(index, keyGroup)) {
       val key = cursor.key
-      if (seen.isEmpty || !seen.contains(key)) {
-        if (remember) seen.add(key.copy())
+      val isNewest = if (remember) seen.add(key) else !seen.contains(key)
+      if (isNewest) {
         if (cursor.op != StateOp.Delete) emit(keyGroup, StateOp.Put, key, cursor.value)
         else if (!complete) emit(keyGroup, StateOp.Delete, key, null)
       }

@@ -22,7 +22,9 @@ final class KeyGroupStateStore(
     val checkpointId: Option[String],
     val base: Option[StateHandle],
     override protected[state] val engineStore: StateStore,
-    readOnly: Boolean) extends VersionedStateStore with Logging {
+    readOnly: Boolean,
+    private[state] val operatorStates: OperatorStateBuffer)
+  extends VersionedStateStore with OperatorStateStore with Logging {
 
   private val open = new AtomicBoolean(true)
   @volatile private var committed: Option[CommitResult] = None
@@ -174,6 +176,18 @@ final class KeyGroupStateStore(
 
   private def capture(family: String, op: Byte, key: UnsafeRow, value: UnsafeRow): Unit =
     changes.add(provider.family(family), provider.extractor(family), op, key, value)
+
+  // Operator state
+
+  override def operatorState: Option[Array[Byte]] = lock.synchronized {
+    if (!open.get()) throw new IllegalStateException(s"$this is closed")
+    operatorStates.current.map(_.clone())
+  }
+
+  override def setOperatorState(blob: Array[Byte]): Unit = change {
+    if (readOnly) throw new IllegalStateException(s"$this is open for reading")
+    operatorStates.set(blob)
+  }
 
   private def changesIfAny: Option[ChangeSet] = if (hasChanges) Some(changes) else None
 

@@ -45,6 +45,7 @@ class KeyGroupStateStoreProvider
   private var coordinatedRun: Option[String] = None
   private var lockTimeoutMs = 0L
   private var countsKeys = true
+  private var maxOperatorStateBytes = 0L
   @volatile private var closed = false
 
   private val families = new ConcurrentHashMap[String, ColumnFamily]
@@ -82,6 +83,7 @@ class KeyGroupStateStoreProvider
     def option[T](o: SparkckptConf.ConfOption[T]): T = o.from(conf.sqlConfs.get)
     val fileOptions = StateFileOptions(option(SparkckptConf.Codec), option(SparkckptConf.ZstdLevel),
       option(SparkckptConf.RecordBatchRows))
+    maxOperatorStateBytes = option(SparkckptConf.OperatorStateMaxBytes)
     versions = new StateVersions(stateStoreId, storage, layout)
     commits = new StateCommitter(
       stateStoreId, storage, fileOptions, option(SparkckptConf.InlineThreshold))
@@ -137,7 +139,8 @@ class KeyGroupStateStoreProvider
       val upgraded = engine.upgrade(store.engineStore)
       store.base.foreach(considerMerges)
       store.handOver()
-      new KeyGroupStateStore(this, version, id, store.base, upgraded, readOnly = false)
+      new KeyGroupStateStore(
+        this, version, id, store.base, upgraded, readOnly = false, operatorStateOf(store.base))
     }
   }
 
@@ -180,15 +183,21 @@ class KeyGroupStateStoreProvider
       val found = Option.when(version > 0 && !loadEmpty)(versions.read(version, id.get))
       // What was opened empty on purpose is never taken for the state of a checkpoint.
       new WorkingState(version, id.filter(_ => !loadEmpty), found.map(_.handle),
-        resplit = found.exists(_.resplit))
+        resplit = found.exists(_.resplit), found.flatMap(_.operatorState))
     }
     val engineStore = engine.open(empty = reusable.isEmpty, readOnly)
     if (reusable.isEmpty) {
       working = Some(state)
       loadTimeMs = 0
     }
-    new KeyGroupStateStore(this, version, id, state.handle, engineStore, readOnly)
+    new KeyGroupStateStore(
+      this, version, id, state.handle, engineStore, readOnly, operatorStateOf(state.handle))
   }
+
+  private def operatorStateOf(base: Option[StateHandle]): OperatorStateBuffer =
+    new OperatorStateBuffer(storage, base.flatMap(_.operatorState), working.flatMap(_.operatorState),
+      working.map(_.operatorStateBlob).getOrElse(new KeptBlob(None)), maxOperatorStateBytes,
+      storeId.toString)
 
   /** The working state of this version if there is one, possibly after taking back its successor. */
   private def workingState(version: Long, id: Option[String]): Option[WorkingState] = {
@@ -252,10 +261,10 @@ class KeyGroupStateStoreProvider
       val files = store.base.map(_.filesOf(family.name)).getOrElse(Nil)
       if (files.nonEmpty) {
         val start = System.nanoTime()
-        val keys = try engine.fill(family.name) {
-          if (!state.resplit) StateLoader.load(storage, files, ownRange, family, store.engineStore)
+        val keys = try engine.fill(store.engineStore, family) { filler =>
+          if (!state.resplit) StateLoader.load(storage, files, ownRange, family, filler)
           else StateLoader.resplit(
-            storage, files, ownRange, family, extractor(family.name), store.engineStore)
+            storage, files, ownRange, family, extractor(family.name), filler)
         } catch {
           case e: Throwable => invalidate(); throw e
         }
@@ -292,7 +301,7 @@ class KeyGroupStateStoreProvider
     val before = working
     working = None
     engine.commit(store.engineStore)
-    working = before.map(_.advance(handle))
+    working = before.map(_.advance(handle, store.operatorStates.afterCommit))
     if (storeConf.commitValidationEnabled) {
       StateStore.reportCommitToCoordinator(handle.version, storeId, hadoopConf)
     }
@@ -330,7 +339,8 @@ class KeyGroupStateStoreProvider
       runId,
       syncMs = math.max(0, millis - writeMs),
       writeMs = writeMs,
-      bytesWritten = result.metrics(StateMetrics.DeltaBytes) + result.metrics(StateMetrics.HandleBytes),
+      bytesWritten = Seq(StateMetrics.DeltaBytes, StateMetrics.HandleBytes,
+        StateMetrics.OperatorStateBytes).map(result.metrics).sum,
       taskAttempt = Option(TaskContext.get()).map(_.taskAttemptId()).getOrElse(-1L),
       description = result.description))
   }

@@ -3,6 +3,7 @@ package org.apache.spark.sql.sparkckpt.state
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.SparkEnv
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
@@ -44,7 +45,16 @@ final class RocksDBEngine(
     if (readOnly) delegate.getReadStore(version, None) else delegate.getStore(version, None)
   }
 
-  override def fill[T](family: String)(body: => T): T = delegate.fill(body)
+  override def fill[T](store: StateStore, family: ColumnFamily)(body: StateFiller => T): T =
+    delegate.fill(keysAreUnique = !family.multiValued) {
+      body(new StateFiller {
+        override def put(key: UnsafeRow, value: UnsafeRow): Unit =
+          if (value == null) store.putList(key, Array.empty, family.name)
+          else store.put(key, value, family.name)
+        override def append(key: UnsafeRow, value: UnsafeRow): Unit =
+          store.merge(key, value, family.name)
+      })
+    }
 
   override def upgrade(store: StateStore): StateStore =
     delegate.upgradeReadStoreToWriteStore(store, version, None)

@@ -3,7 +3,7 @@ package org.apache.spark.sql.sparkckpt.state
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.sparkckpt.format.{StateFileName, StateHandle, StateStorage}
+import org.apache.spark.sql.sparkckpt.format.{StateFileName, StateStorage}
 
 /**
  * Deletes the files of one store that no version Spark can still ask for consists of. Spark keeps the
@@ -28,7 +28,7 @@ final class StateCleaner(storage: StateStorage, retained: Int, adoptionWindow: I
       val handles = names.filter(n => n.isHandle && n.version == oldest)
       // Without a handle of the oldest version there is no telling what it needs: keep everything.
       if (handles.nonEmpty) {
-        val needed = handles.flatMap(n => references(storage.readHandle(n.version, n.id))).toSet
+        val needed = handles.flatMap(n => storage.readHandle(n.version, n.id).paths).toSet
         StateCleaner.deletable(names, needed, oldest, adoptionWindow).foreach { name =>
           try storage.delete(name.path) catch {
             case NonFatal(e) => logWarning(s"Deleting ${name.path} failed; it is tried again", e)
@@ -37,9 +37,6 @@ final class StateCleaner(storage: StateStorage, retained: Int, adoptionWindow: I
       }
     }
   }
-
-  private def references(handle: StateHandle): Seq[String] =
-    handle.families.flatMap(_.files.map(_.path))
 }
 
 object StateCleaner {

@@ -27,25 +27,42 @@ final class StateCommitter(
     val written = changes.toSeq.flatMap { set =>
       set.families.map(f => f -> write(set, f, layout, version, id, inlined)).toSeq
     }
+    val deltaBytes = written.map(_._2.length).sum
+    val inlinedDeltaBytes = inlined.size
+    val operatorState = store.operatorStates.next match {
+      case Left(state) => Some(inline(state, version, id, inlined))
+      case Right(unchanged) => unchanged
+    }
     val handle = StateHandle(
       storeId.operatorId, layout.operatorName, storeId.storeName, storeId.partitionId, version, id,
       store.checkpointId, layout.keyed, layout.parallelism, layout.maxParallelism,
       layout.rangeOf(storeId.partitionId).first, layout.rangeOf(storeId.partitionId).last,
       changes.map(_.changedRows).getOrElse(0L), changes.map(_.changeDigest).getOrElse("0" * 16),
-      StateCommitter.append(carried, written))
+      StateCommitter.append(carried, written), operatorState)
     val description = StateHandle.describe(handle)
     val handleBytes = storage.writeHandle(handle, description, inlined.toByteArray)
-    val deltaBytes = written.map(_._2.length).sum
     val ownFiles = written.count(!_._2.path.endsWith(".handle"))
     CommitResult(handle, description, Map[StateStoreCustomMetric, Long](
       StateMetrics.DeltaBytes -> deltaBytes,
       StateMetrics.HandleBytes -> (handleBytes - inlined.size),
+      StateMetrics.OperatorStateBytes -> (inlined.size - inlinedDeltaBytes),
       StateMetrics.ChangedRows -> handle.changedRows,
       StateMetrics.FilesWritten -> (1 + ownFiles),
       StateMetrics.StateFiles -> handle.families.map(_.files.length).sum,
       StateMetrics.SpilledBytes -> changes.map(_.spilledBytes).getOrElse(0L),
       StateMetrics.WriteTime -> (System.nanoTime() - start) / 1000000,
       StateMetrics.KeyGroupSpan -> (handle.lastKeyGroup - handle.firstKeyGroup + 1)))
+  }
+
+  private def inline(
+      state: NewOperatorState,
+      version: Long,
+      id: String,
+      inlined: ByteArrayOutputStream): OperatorStateHandle = {
+    val offset = StateHandle.HeaderLength.toLong + inlined.size
+    inlined.write(state.blob)
+    OperatorStateHandle(storage.handlePath(version, id), offset, state.blob.length,
+      OperatorStateBlob.crcOf(state.blob), state.states)
   }
 
   private def write(

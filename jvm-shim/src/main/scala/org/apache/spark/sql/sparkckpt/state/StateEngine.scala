@@ -1,5 +1,6 @@
 package org.apache.spark.sql.sparkckpt.state
 
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreCustomMetric, StateStoreInstanceMetric}
 
 /**
@@ -15,10 +16,10 @@ trait StateEngine {
   def open(empty: Boolean, readOnly: Boolean): StateStore
 
   /**
-   * Brings a family's rows into the open store. Those put while `body` runs may be held back, and must
-   * not be read in it; they are no changes that an abort would take back.
+   * Brings a family's rows into the open store. What `body` puts may be held back, and must not be
+   * read in it; it is no change that an abort would take back.
    */
-  def fill[T](family: String)(body: => T): T
+  def fill[T](store: StateStore, family: ColumnFamily)(body: StateFiller => T): T
 
   /** Turns a store opened for reading into one for writing, without losing its place. */
   def upgrade(store: StateStore): StateStore
@@ -39,6 +40,16 @@ trait StateEngine {
   def doMaintenance(): Unit
 
   def close(): Unit
+}
+
+/**
+ * Takes the rows of a family that has none yet: each key once, and what is appended to it after it. The
+ * rows may be reused by the caller.
+ */
+trait StateFiller {
+  /** `value` is null for the empty list. */
+  def put(key: UnsafeRow, value: UnsafeRow): Unit
+  def append(key: UnsafeRow, value: UnsafeRow): Unit
 }
 
 /** The metrics of an engine; Spark asks for them before there is one. */

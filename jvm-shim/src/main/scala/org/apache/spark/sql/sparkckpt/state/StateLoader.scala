@@ -1,7 +1,6 @@
 package org.apache.spark.sql.sparkckpt.state
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.sparkckpt.KeyGroupRange
 import org.apache.spark.sql.sparkckpt.format._
 
@@ -13,7 +12,7 @@ object StateLoader {
       files: Seq[StateFileRef],
       range: KeyGroupRange,
       family: ColumnFamily,
-      into: StateStore): Long = load(storage, files, range, family, into, _ => true)
+      into: StateFiller): Long = load(storage, files, range, family, into, _ => true)
 
   /**
    * Loads what belongs into this range of another number of key groups than the files are cut by: all
@@ -25,7 +24,7 @@ object StateLoader {
       range: KeyGroupRange,
       family: ColumnFamily,
       extractor: KeyGroupExtractor,
-      into: StateStore): Long =
+      into: StateFiller): Long =
     load(storage, files, KeyGroupRange.Everything, family, into,
       key => range.contains(extractor.keyGroupOf(key)))
 
@@ -34,30 +33,25 @@ object StateLoader {
       files: Seq[StateFileRef],
       range: KeyGroupRange,
       family: ColumnFamily,
-      into: StateStore,
+      into: StateFiller,
       isWanted: UnsafeRow => Boolean): Long = {
     var keys = 0L
-    def load(op: Byte, key: UnsafeRow, value: UnsafeRow): Unit = if (isWanted(key)) {
-      if (op == StateOp.Put) keys += 1
-      apply(into, family.name, op, key, value)
+    val sink: ChangeSink = (_, op, key, value) => if (isWanted(key)) {
+      if (op == StateOp.Append) into.append(key, value)
+      else {
+        keys += 1
+        into.put(key, value)
+      }
     }
     val baseAlone = files.length == 1 && files.head.base
     StateMerger.foreachCursors(storage, files, range, family) { cursors =>
       if (baseAlone) {
         val cursor = cursors.head
-        while (cursor.advance()) load(cursor.op, cursor.key, cursor.value)
+        while (cursor.advance()) sink(cursor.keyGroup, cursor.op, cursor.key, cursor.value)
       } else {
-        KeyGroupMerge.ofFiles(cursors, family.multiValued, complete = true).foreach {
-          (_, op, key, value) => load(op, key, value)
-        }
+        KeyGroupMerge.ofFiles(cursors, family.multiValued, complete = true).foreach(sink)
       }
     }
     keys
   }
-
-  private def apply(
-      into: StateStore, family: String, op: Byte, key: UnsafeRow, value: UnsafeRow): Unit =
-    if (op == StateOp.Append) into.merge(key, value, family)
-    else if (value == null) into.putList(key, Array.empty, family)
-    else into.put(key, value, family)
 }

@@ -8,6 +8,8 @@ object StateMetrics {
     "sparkckptDeltaBytes", "sparkckpt: bytes of the change sets written by commits")
   val HandleBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
     "sparkckptHandleBytes", "sparkckpt: bytes of the handles, without inlined change sets")
+  val OperatorStateBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
+    "sparkckptOperatorStateBytes", "sparkckpt: bytes of the operator state written by commits")
   val ChangedRows: StateStoreCustomMetric = StateStoreCustomSumMetric(
     "sparkckptChangedRows", "sparkckpt: rows in the change sets")
   val FilesWritten: StateStoreCustomMetric = StateStoreCustomSumMetric(
@@ -27,6 +29,6 @@ object StateMetrics {
   val KeyGroupSpan: StateStoreCustomMetric = StateStoreCustomSumMetric(
     "sparkckptKeyGroupSpan", "sparkckpt: key groups owned by the stores")
 
-  val all: Seq[StateStoreCustomMetric] = Seq(DeltaBytes, HandleBytes, ChangedRows, FilesWritten,
-    StateFiles, SpilledBytes, WriteTime, LoadTime, MergeTime, MergedBytes, KeyGroupSpan)
+  val all: Seq[StateStoreCustomMetric] = Seq(DeltaBytes, HandleBytes, OperatorStateBytes, ChangedRows,
+    FilesWritten, StateFiles, SpilledBytes, WriteTime, LoadTime, MergeTime, MergedBytes, KeyGroupSpan)
 }

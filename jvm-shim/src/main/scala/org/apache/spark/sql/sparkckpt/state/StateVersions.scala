@@ -9,8 +9,12 @@ import org.apache.spark.sql.sparkckpt.format._
  *
  * @param resplit its files are cut by another number of key groups than the handle says: they can be
  *                loaded, but no later version may refer to them
+ * @param operatorState where it comes from, if it was taken over from a manifest
  */
-case class StateVersion(handle: StateHandle, resplit: Boolean)
+case class StateVersion(
+    handle: StateHandle,
+    resplit: Boolean,
+    operatorState: Option[OperatorStateRedistribution] = None)
 
 /**
  * Finds what Spark means by a checkpoint id of one store. It is the store's own handle, or, after a
@@ -67,6 +71,7 @@ final class StateVersions(
     StateVersion(StateHandle(
       storeId.operatorId, operator.operatorName, storeId.storeName, storeId.partitionId, version, id,
       baseId = None, operator.keyed, parallelism, maxParallelism, range.first, range.last,
-      changedRows = 0, changeDigest = "0" * 16, families), resplit)
+      changedRows = 0, changeDigest = "0" * 16, families), resplit,
+      operator.operatorState(storeId.storeName, storeId.partitionId, parallelism))
   }
 }

@@ -1,11 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state
 
+import java.io.File
 import java.lang.reflect.{Field, Method}
 
 import scala.collection.mutable
 import scala.util.control.NonFatal
 
-import org.rocksdb.{RocksDB => NativeRocksDB, WriteBatch, WriteOptions}
+import org.rocksdb.{Options, RocksDB => NativeRocksDB, WriteBatch, WriteOptions}
 
 import org.apache.spark.internal.Logging
 
@@ -17,7 +18,7 @@ import org.apache.spark.internal.Logging
  * are put one by one.
  */
 private final class BulkWriter(
-    db: NativeRocksDB, options: WriteOptions, familyId: String => Short) {
+    db: NativeRocksDB, options: WriteOptions, tables: Options, familyId: String => Short) {
   import BulkWriter._
 
   private var buffer = new Array[Byte](BatchBytes + BatchBytes / 4)
@@ -30,6 +31,10 @@ private final class BulkWriter(
 
   def put(key: Array[Byte], value: Array[Byte], prefix: Array[Byte]): Unit =
     add(PutRecord, key, value, prefix)
+
+  /** @param key with the prefix of its family */
+  def putRaw(key: Array[Byte], value: Array[Byte]): Unit =
+    add(PutRecord, key, value, Array.emptyByteArray)
 
   def merge(key: Array[Byte], value: Array[Byte], prefix: Array[Byte]): Unit =
     add(MergeRecord, key, value, prefix)
@@ -47,6 +52,9 @@ private final class BulkWriter(
     count += 1
     if (length >= BatchBytes) flush()
   }
+
+  /** For rows of different keys: it writes to the same database, in files of its own. */
+  def sorted(directory: File): SortedFill = new SortedFill(db, tables, directory, this)
 
   def flush(): Unit = if (count > 0) {
     // The first eight bytes are a sequence number, which RocksDB sets itself.
@@ -99,11 +107,13 @@ private object BulkWriter extends Logging {
   private final class Access {
     private val db = field(classOf[NativeRocksDB])
     private val options = field(classOf[WriteOptions])
+    private val tables = field(classOf[Options])
     private val familyInfo = method("getColumnFamilyInfo")
 
     def writer(store: RocksDB): BulkWriter = new BulkWriter(
       db.get(store).asInstanceOf[NativeRocksDB],
       options.get(store).asInstanceOf[WriteOptions],
+      tables.get(store).asInstanceOf[Options],
       family => familyInfo.invoke(store, family).asInstanceOf[ColumnFamilyInfo].cfId)
 
     private def field(kind: Class[_]): Field = {

@@ -18,8 +18,13 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 private[sql] class LocalRocksDBStateStoreProvider extends RocksDBStateStoreProvider {
   private var local: Option[LocalRocksDB] = None
 
-  /** Rows put while `body` runs reach RocksDB many at a time; they must not be read in it. */
-  def fill[T](body: => T): T = local.fold(body)(_.fill(body))
+  /**
+   * Rows put while `body` runs reach RocksDB many at a time; they must not be read in it.
+   *
+   * @param keysAreUnique no key is put twice, or merged into
+   */
+  def fill[T](keysAreUnique: Boolean)(body: => T): T =
+    local.fold(body)(_.fill(keysAreUnique)(body))
 
   override protected def createRocksDB(
       dfsRootDir: String,
@@ -68,13 +73,21 @@ private class LocalRocksDB(
 
   private var bulk: Option[BulkWriter] = None
 
-  def fill[T](body: => T): T = {
+  private var sorted: Option[SortedFill] = None
+
+  def fill[T](keysAreUnique: Boolean)(body: => T): T = {
     bulk = if (conf.rowChecksumEnabled || conf.trackTotalNumberOfRows) None else BulkWriter.into(this)
     try {
+      if (keysAreUnique) sorted = bulk.map(_.sorted(localRootDir))
       val result = body
+      sorted.foreach(_.finish())
       bulk.foreach(_.flush())
       result
-    } finally bulk = None
+    } finally {
+      bulk = None
+      sorted.foreach(_.close())
+      sorted = None
+    }
   }
 
   override def put(
@@ -84,6 +97,8 @@ private class LocalRocksDB(
       includesPrefix: Boolean,
       deriveCfName: Boolean,
       includesChecksum: Boolean): Unit = bulk match {
+    case Some(writer) if sorted.nonEmpty =>
+      sorted.foreach(_.put(key, value, prefixOf(writer, cfName)))
     case Some(writer) => writer.put(key, value, prefixOf(writer, cfName))
     case None => super.put(key, value, cfName, includesPrefix, deriveCfName, includesChecksum)
   }

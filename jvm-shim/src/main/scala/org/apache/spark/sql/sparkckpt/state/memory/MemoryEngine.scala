@@ -3,7 +3,7 @@ package org.apache.spark.sql.sparkckpt.state.memory
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.sparkckpt.state.{StateEngine, StateEngineMetrics}
+import org.apache.spark.sql.sparkckpt.state.{ColumnFamily, StateEngine, StateEngineMetrics, StateFiller}
 import org.apache.spark.sql.types.StructType
 
 /**
@@ -45,10 +45,10 @@ final class MemoryEngine(
     new MemoryStateStore(this, storeId, keySchema, valueSchema, useColumnFamilies, storeConf)
   }
 
-  override def fill[T](family: String)(body: => T): T = {
+  override def fill[T](store: StateStore, family: ColumnFamily)(body: StateFiller => T): T = {
     requireNotClosed()
     canRollBack = false
-    families(family).fill(body)
+    families(family.name).fill(body)
   }
 
   /** The same store: operators go on reading through the one that they have upgraded. */

@@ -2,6 +2,7 @@ package org.apache.spark.sql.sparkckpt.state.memory
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.sparkckpt.state.StateFiller
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.hash.Murmur3_x86_32
@@ -19,7 +20,7 @@ private[memory] final class MemoryFamily(
     valueSchema: StructType,
     val multiValued: Boolean,
     val isInternal: Boolean,
-    budget: MemoryBudget) {
+    budget: MemoryBudget) extends StateFiller {
   import MemoryFamily._
   import RecordPages.NoValue
 
@@ -45,12 +46,12 @@ private[memory] final class MemoryFamily(
   def liveBytes: Long = records.liveBytes
 
   /** Rows of keys that are all different, or with their lists, are put into the empty family. */
-  def fill[T](body: => T): T = {
+  def fill[T](body: StateFiller => T): T = {
     val kept = changes
     changes = None
     unindexed = if (multiValued || !records.isEmpty) NotFilled else 0
     try {
-      val result = body
+      val result = body(this)
       if (unindexed != NotFilled) index.build(unindexed)
       result
     } finally {
@@ -110,16 +111,14 @@ private[memory] final class MemoryFamily(
 
   // Changes
 
-  def put(key: UnsafeRow, value: UnsafeRow): Unit = {
+  /** A value that is null makes the list of the key empty, which is not the same as not having one. */
+  override def put(key: UnsafeRow, value: UnsafeRow): Unit = {
     val address = append(key, value, previous = 0)
     if (unindexed != NotFilled) unindexed += 1
     else record(putIntoIndex(address), address)
   }
 
-  /** Makes the list of the key empty, which is not the same as not having one. */
-  def putNothing(key: UnsafeRow): Unit = put(key, null)
-
-  def append(key: UnsafeRow, value: UnsafeRow): Unit = {
+  override def append(key: UnsafeRow, value: UnsafeRow): Unit = {
     requireMultiValued("merge")
     val before = find(key)
     val address = append(key, value, before)
@@ -158,9 +157,9 @@ private[memory] final class MemoryFamily(
   }
 
   private def append(key: UnsafeRow, value: UnsafeRow, previous: Long): Long = {
-    val (valueBase, valueOffset, valueLength) =
-      if (value == null) (null, 0L, NoValue)
-      else (value.getBaseObject, value.getBaseOffset, value.getSizeInBytes)
+    val valueBase = if (value == null) null else value.getBaseObject
+    val valueOffset = if (value == null) 0L else value.getBaseOffset
+    val valueLength = if (value == null) NoValue else value.getSizeInBytes
     encoder match {
       case None => records.append(hash(key), key.getBaseObject, key.getBaseOffset, key.getSizeInBytes,
         valueBase, valueOffset, valueLength, previous)

@@ -136,7 +136,7 @@ private[memory] final class MemoryStateStore(
   override def putList(key: UnsafeRow, values: Array[UnsafeRow], name: String): Unit = {
     val changed = family("putList", name)
     changed.requireMultiValued("putList")
-    if (values.isEmpty) changed.putNothing(key)
+    if (values.isEmpty) changed.put(key, null)
     else {
       changed.put(key, values.head)
       values.iterator.drop(1).foreach(changed.append(key, _))

@@ -69,10 +69,9 @@ private[memory] final class RecordPages(linked: Boolean, budget: MemoryBudget) {
     Platform.putInt(page, at + 8, hash)
     Platform.putInt(page, at + 12, Live)
     if (linked) Platform.putLong(page, at + HeaderBytes, previous)
-    Platform.copyMemory(key, keyOffset, page, at + headerBytes, keyLength)
+    copyBytes(key, keyOffset, page, at + headerBytes, keyLength)
     if (valueLength > 0) {
-      Platform.copyMemory(
-        value, valueOffset, page, at + headerBytes + padded(keyLength), valueLength)
+      copyBytes(value, valueOffset, page, at + headerBytes + padded(keyLength), valueLength)
     }
     used(current) = start + size
     live(current) += size
@@ -183,9 +182,22 @@ private[memory] object RecordPages {
   private val FirstPageBytes = 4 * 1024
   private val PlaceBits = 15
   private val PlaceMask = (1L << PlaceBits) - 1
+  private val MostWordsCopied = 8
   /** Lengths of key and value, hash, and whether the record is live. */
   private val HeaderBytes = 16
   private val LinkedHeaderBytes = 24
 
   def padded(length: Int): Int = (length + 7) & ~7
+
+  /** Most rows are so short that calling the copy costs more than copying. */
+  def copyBytes(from: AnyRef, fromOffset: Long, to: AnyRef, toOffset: Long, length: Int): Unit =
+    if (length > MostWordsCopied * 8 || (length & 7) != 0) {
+      Platform.copyMemory(from, fromOffset, to, toOffset, length)
+    } else {
+      var i = 0
+      while (i < length) {
+        Platform.putLong(to, toOffset + i, Platform.getLong(from, fromOffset + i))
+        i += 8
+      }
+    }
 }
