@@ -169,6 +169,15 @@ class CheckpointCoordinator:
             self._ended = True
             self._worker.submit(lambda: self._finish(error))
 
+    @property
+    def owns(self) -> bool:
+        """Whether the directory is known to be this run's."""
+        return self._recovered and not self._suspended
+
+    def complete_last(self) -> None:
+        """No batch runs: the last one becomes a checkpoint, whatever the interval."""
+        self._worker.submit(self._want_last)
+
     def tick(self) -> None:
         """Does what the time asks for; to be called about once a second."""
         now = self._clock()
@@ -338,11 +347,8 @@ class CheckpointCoordinator:
         if settled is not None:
             self._reporter.aborted([settled], reason, str(error))
 
-    def _finish(self, error: str | None) -> None:
+    def _want_last(self) -> None:
         """The commit log is the truth: events may have been lost."""
-        self._recover()
-        if not self._recovered or self._suspended:
-            return
         try:
             batches = self._committed.batches()
         except SparkckptError as unreadable:
@@ -356,6 +362,12 @@ class CheckpointCoordinator:
                 pending.retry_ms = 0
         self._reporter.aborted(skipped, Reason.CHECKPOINT_SUBSUMED, "Storage cannot keep up.")
         self._finalize_due()
+
+    def _finish(self, error: str | None) -> None:
+        self._recover()
+        if not self._recovered or self._suspended:
+            return
+        self._want_last()
         with self._lock:
             left = [self._tracker.settle(p.batch_id) for p in self._tracker.pending]
         reason = Reason.JOB_FAILURE if error else Reason.CHECKPOINT_COORDINATOR_SHUTDOWN

@@ -10,6 +10,7 @@ import logging
 from typing import Any
 
 from sparkckpt.coordinator.restored import RESTORED_PATH, RESTORING_PATH, read_fields
+from sparkckpt.coordinator.savepoints import SAVEPOINT_PATH, is_complete
 from sparkckpt.errors import CorruptStateError, SparkckptError, UnsupportedFormatVersionError
 from sparkckpt.storage import Storage
 
@@ -43,17 +44,19 @@ def read_pin(storage: Storage, name: str) -> list[str]:
 def orphaned_pins(storage: Storage) -> dict[str, int]:
     """The names of pins that were laid for a directory which does not need them, with sizes.
 
-    Such a directory is gone, or neither its `restored.json` nor its `restoring.json` names the pin.
+    Such a directory is gone, or neither its `restored.json` nor its `restoring.json` names the pin,
+    nor is it a savepoint that is not complete and names it.
     A pin that names no directory is none, nor one whose directory cannot be looked at.
     """
     return {
         name: storage.size(pin_path(name))
         for name in pin_names(storage)
-        if (target := _target(storage, name)) is not None and not _may_need(storage, target, name)
+        if (target := target_of(storage, name)) is not None and not _may_need(storage, target, name)
     }
 
 
-def _target(storage: Storage, name: str) -> str | None:
+def target_of(storage: Storage, name: str) -> str | None:
+    """The directory that a pin was laid for, if it names one."""
     pin, where = _read(storage, name)
     target = pin.get("target")
     if target is not None and (type(target) is not str or not target):
@@ -66,7 +69,10 @@ def _may_need(storage: Storage, target: str, name: str) -> bool:
         directory = storage.below(target)
         # In this order: a restore writes the one before it deletes the other.
         markers = (read_fields(directory, path) for path in (RESTORING_PATH, RESTORED_PATH))
-        return any(fields is not None and fields.get("pin") == name for fields in markers)
+        if any(fields is not None and fields.get("pin") == name for fields in markers):
+            return True
+        savepoint = read_fields(directory, SAVEPOINT_PATH)
+        return savepoint is not None and savepoint.get("pin") == name and not is_complete(directory)
     except (SparkckptError, OSError, ImportError, ValueError) as error:
         logger.warning("The pin %s is kept, as %s cannot be looked at: %s", name, target, error)
         return True

@@ -25,8 +25,10 @@ from sparkckpt.coordinator.preparation import KINDS, Preparations
 from sparkckpt.coordinator.reporter import QueryRun
 from sparkckpt.coordinator.settings import CoordinatorSettings
 from sparkckpt.coordinator.startup import prepare
+from sparkckpt.coordinator.stopping import StopRequests
 from sparkckpt.coordinator.stores import completed_store
 from sparkckpt.coordinator.wire import Frame, FrameWriter, read_frame
+from sparkckpt.coordinator.workers import WorkerThread
 from sparkckpt.errors import BrokenPipeFrameError, SparkckptError
 from sparkckpt.format.handle import camel_case, read_description
 from sparkckpt.storage import Storage
@@ -208,10 +210,12 @@ class _Run:
         settings = CoordinatorSettings.of(options, started.number("minBatchesToRetain"))
         store = completed_store(storage, self._query.query_id, settings)
         self._coordinator = CheckpointCoordinator(storage, self._query, settings, self, store=store)
+        self._stopping = StopRequests(
+            storage, self.run_id, self._tell, self._coordinator.complete_last, time.monotonic
+        )
+        self._stop_worker = WorkerThread("sparkckpt-stop")
         self._ended = False
         self.start: Callable[[], None] = self._coordinator.query_started
-        self.tick: Callable[[], None] = self._coordinator.tick
-        self.close: Callable[[], None] = self._coordinator.close
 
     def __str__(self) -> str:
         return str(self._query)
@@ -222,6 +226,10 @@ class _Run:
                 self._coordinator.acknowledge(self._ack_in(frame))
             case "progress":
                 self._coordinator.batch_committed(frame.number("batchId"))
+            case "query_held":
+                self._stop_worker.submit(self._stopping.held)
+            case "query_not_held":
+                self._stop_worker.submit(self._stopping.lost)
             case "query_ended":
                 error = frame.fields.get("error")
                 self.end(None if error is None else str(error))
@@ -242,6 +250,15 @@ class _Run:
     def end(self, error: str | None = None) -> None:
         self._ended = True
         self._coordinator.query_ended(error)
+
+    def tick(self) -> None:
+        self._coordinator.tick()
+        if self._coordinator.owns and not self._ended and self._stopping.is_due:
+            self._stop_worker.submit(self._stopping.poll)
+
+    def close(self) -> None:
+        self._stop_worker.close()
+        self._coordinator.close()
 
     @property
     def has_ended(self) -> bool:

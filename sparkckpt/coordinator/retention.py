@@ -16,7 +16,9 @@ from sparkckpt.paths import StateRoot, is_absolute
 
 Checkpoint = TypeVar("Checkpoint")
 
-_STATE_FILE = re.compile(r"(\d+)_[0-9A-Za-z-]+(?:\.[^/]+)?\.(?:handle|delta\.arrow|(merge)\.arrow)")
+_STATE_FILE = re.compile(
+    r"(\d+)_[0-9A-Za-z-]+(?:\.[^/]+)?\.(?:handle|operator-state|delta\.arrow|(merge)\.arrow)"
+)
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f-]{36}\.tmp")
 
 
@@ -83,15 +85,13 @@ def files_of(handles: Iterable[StateHandle], root: StateRoot) -> Iterator[str]:
     """
     for handle in handles:
         yield handle.path
-        for family in handle.families:
-            for file in family.files:
-                yield root.name_of(file.path)
+        for data in handle.data:
+            yield root.name_of(data.path)
 
 
 def files_written_by(handle: StateHandle) -> Iterator[str]:
     """What the attempt that wrote this handle has written itself."""
     yield handle.path
-    for family in handle.families:
-        for file in family.files:
-            if file.level == 0 and file.last_version == handle.version and not file.inlined:
-                yield file.path
+    for file in handle.files:
+        if file.level == 0 and file.last_version == handle.version and not file.inlined:
+            yield file.path

@@ -47,7 +47,7 @@ def prepare(filesystem: Any, preparation: Preparation) -> str:
         target,
         url,
         restore_options(values, preparation.parallelism),
-        started=True,
+        run_id=preparation.run_id,
         progress=progress,
     )
     for warning in restored.warnings:

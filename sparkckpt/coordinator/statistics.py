@@ -2,7 +2,9 @@
 
 from sparkckpt.coordinator.acks import Ack
 from sparkckpt.coordinator.pending import PendingCheckpoint
+from sparkckpt.format.handle import StateFileRef
 from sparkckpt.format.metadata import CheckpointStatistics
+from sparkckpt.format.operatorstate import OperatorStateHandle
 
 
 def statistics_of(pending: PendingCheckpoint, now_ms: int) -> CheckpointStatistics:
@@ -17,12 +19,15 @@ def statistics_of(pending: PendingCheckpoint, now_ms: int) -> CheckpointStatisti
     new_paths: set[str] = set()
     delta_bytes = 0
     for handle in pending.handles():
-        files = [file for family in handle.families for file in family.files]
-        lengths.update(((file.path, file.offset), file.length) for file in files)
-        paths.update(file.path for file in files)
+        lengths.update(((data.path, data.offset), data.length) for data in handle.data)
+        paths.update(data.path for data in handle.data)
         if pending.manifest_id is not None:
             continue
-        own = [file for file in files if file.level == 0 and file.last_version == handle.version]
+        own: list[StateFileRef | OperatorStateHandle] = [
+            file for file in handle.files if file.level == 0 and file.last_version == handle.version
+        ]
+        if handle.operator_state is not None and handle.operator_state.path == handle.path:
+            own.append(handle.operator_state)
         paths.add(handle.path)
         new_paths.update([handle.path], (file.path for file in own))
         ack = acks.get(handle.path)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import sparkckpt
 from sparkckpt.coordinator.lease import OWNERS, Owner
 from tests.spark.faults import wait_until
 
@@ -25,3 +26,11 @@ def _is_released(checkpoint: Path, run_id: object) -> bool:
     except FileNotFoundError:  # A newer owner has just removed it.
         return False
     return owner.expires_ms == 0 and run_id in (None, owner.run_id)
+
+
+def newest_batch(checkpoint: Path) -> int:
+    """That of the newest completed checkpoint, -1 if there is none."""
+    if not (checkpoint / "_sparkckpt").exists():
+        return -1
+    batches = sparkckpt.list_checkpoints(checkpoint)["batch_id"].to_pylist()
+    return max((batch for batch in batches if batch is not None), default=-1)

@@ -26,12 +26,21 @@ final class CoordinatorService(conf: SparkConf, hadoopConf: Configuration) exten
   private val known = ConcurrentHashMap.newKeySet[UUID]
   /** The runs that the coordinator wants stopped, and why. */
   private val condemned = new ConcurrentHashMap[UUID, String]
+  /** Of each run the newest completed checkpoint that its operators have not been told of. */
+  private val completed = new ConcurrentHashMap[UUID, java.lang.Long]
   private val restored = new ConcurrentHashMap[Path, String]
+  private val gates = new BatchGates(GatePatienceMillis)
   private val supervisor =
-    new CoordinatorSupervisor(conf, new StorageService(hadoopConf), condemn, queuedBytes)
+    new CoordinatorSupervisor(
+      conf, new StorageService(hadoopConf), condemn, complete, gates, queuedBytes)
 
-  /** @throws SparkckptException if the coordinator wants the query stopped */
-  def batchPlanned(runId: UUID, run: => QueryRun): Unit = {
+  /**
+   * Waits while the coordinator wants the query held before this batch.
+   *
+   * @throws SparkckptException if the coordinator wants the query stopped
+   */
+  def batchPlanned(runId: UUID, batchId: Long, run: => QueryRun): Unit = {
+    gates.pass(runId, batchId)
     Option(condemned.get(runId)).foreach(why => throw SparkckptErrors.checkpointsFailed(why))
     queryStarted(runId, run)
   }
@@ -75,6 +84,8 @@ final class CoordinatorService(conf: SparkConf, hadoopConf: Configuration) exten
 
   def queryEnded(runId: UUID, error: Option[String]): Unit = if (known.remove(runId)) {
     condemned.remove(runId)
+    completed.remove(runId)
+    gates.ended(runId)
     supervisor.put(CoordinatorSupervisor.Ended(runId, error))
   }
 
@@ -83,6 +94,12 @@ final class CoordinatorService(conf: SparkConf, hadoopConf: Configuration) exten
     logError(s"Query run $runId is stopped before its next batch: $why")
     condemned.put(runId, why)
   }
+
+  private def complete(runId: UUID, checkpointId: Long): Unit =
+    if (known.contains(runId)) completed.put(runId, checkpointId)
+
+  /** The newest checkpoint completed since this was last asked for. */
+  def takeCompleted(runId: UUID): Option[Long] = Option(completed.remove(runId)).map(_.longValue)
 
   def droppedAckCount: Long = droppedAcks.get()
   def processId: Option[Long] = supervisor.processId
@@ -97,6 +114,7 @@ final class CoordinatorService(conf: SparkConf, hadoopConf: Configuration) exten
 object CoordinatorService {
   private val MaxQueuedBytes = 64L << 20
   private val FrameOverhead = 256L
+  private val GatePatienceMillis = 60000L
 
   @volatile private var current: Option[CoordinatorService] = None
 

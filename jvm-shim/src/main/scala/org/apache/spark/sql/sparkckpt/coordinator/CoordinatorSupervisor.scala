@@ -25,12 +25,16 @@ import org.apache.spark.util.ThreadUtils
  * be called from any thread.
  *
  * @param onStopQuery called with a run and the reason why the coordinator wants it stopped
+ * @param onCompleted called with a run and the id of a checkpoint of it that is complete
+ * @param gates where queries are held for it
  * @param queuedBytes is lowered by the size of every event that has left the queue
  */
 private[coordinator] final class CoordinatorSupervisor(
     conf: SparkConf,
     storage: StorageService,
     onStopQuery: (UUID, String) => Unit,
+    onCompleted: (UUID, Long) => Unit,
+    gates: BatchGates,
     queuedBytes: AtomicLong) extends Logging {
   import CoordinatorSupervisor._
 
@@ -225,13 +229,28 @@ private[coordinator] final class CoordinatorSupervisor(
       val threads = if (storage.isLong(frame)) copyThreads else storageThreads
       threads.execute(() => send(child, storage.serve(frame)))
     case CheckpointEvent.Completed | CheckpointEvent.Aborted =>
-      CheckpointListeners.post(new CheckpointEvent(frame))
-    case "stop_query" => onStopQuery(UUID.fromString(frame.text("runId")), frame.text("message"))
+      val event = new CheckpointEvent(frame)
+      if (event.isCompleted) {
+        event.checkpointId.foreach(onCompleted(UUID.fromString(event.runId), _))
+      }
+      CheckpointListeners.post(event)
+    case "stop_query" => onStopQuery(runIdIn(frame), frame.text("message"))
+    case "hold_query" =>
+      val runId = runIdIn(frame)
+      gates.hold(runId)
+      storageThreads.execute(() => if (gates.isHeld(runId)) tellOf("query_held", child, runId))
+    case "release_query" => gates.release(runIdIn(frame))
+    case "finish_query" =>
+      val runId = runIdIn(frame)
+      storageThreads.execute(() => if (!gates.stop(runId)) tellOf("query_not_held", child, runId))
     case "answer" => queue.add(Answered(frame))
-    case "closed" => queue.add(Closed(UUID.fromString(frame.text("runId"))))
+    case "closed" => queue.add(Closed(runIdIn(frame)))
     case "drained" => drained.countDown()
     case other => logWarning(s"The checkpoint coordinator sent an unknown frame '$other'")
   }
+
+  private def tellOf(kind: String, child: CoordinatorProcess, runId: UUID): Unit =
+    send(child, Frame(kind, "runId" -> JString(runId.toString)))
 
   /** Lets the coordinator finish what has been committed, for a bounded time, and ends it. */
   def stop(): Unit = synchronized {
@@ -283,6 +302,8 @@ private[coordinator] object CoordinatorSupervisor {
   case object Shutdown extends Event
 
   private final case class Run(query: QueryRun, ended: Option[Frame])
+
+  private def runIdIn(frame: Frame): UUID = UUID.fromString(frame.text("runId"))
 
   private def endFrame(runId: UUID, error: Option[String]): Frame =
     Frame("query_ended", Seq("runId" -> JString(runId.toString)) ++
