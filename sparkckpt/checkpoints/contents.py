@@ -12,6 +12,7 @@ import pyarrow as pa
 from sparkckpt.checkpoints.problems import FILE_ERRORS, FileError
 from sparkckpt.errors import CorruptStateError
 from sparkckpt.format.handle import StateFileRef, StateHandle, check_unread_bytes, read_handle
+from sparkckpt.format.operatorstate import OperatorStateHandle, check_blob
 from sparkckpt.format.resolve import APPEND, DELETE
 from sparkckpt.format.statefile import BatchIndex, ReadRange, StateFile
 from sparkckpt.storage import Storage
@@ -60,6 +61,7 @@ class ReferredFile:
     path: str
     handles: list[StateHandle] = field(default_factory=list)
     states: dict[ExpectedState, None] = field(default_factory=dict)
+    operator_states: dict[OperatorStateHandle, None] = field(default_factory=dict)
     checkpoints: set[int] = field(default_factory=set)
 
     def problems(self, storage: Storage) -> Iterator[FileError]:
@@ -72,10 +74,14 @@ class ReferredFile:
     def _problems(self, storage: Storage) -> Iterator[FileError]:
         where = storage.where(self.path)
         inlined = any(state.ref.inlined for state in self.states)
+        inlined |= any(state.inlined for state in self.operator_states)
         if self.handles or inlined:
             data = storage.read_all(self.path)
-            yield from _handle_problems(data, where, self.handles, self.states)
+            yield from _handle_problems(data, where, self)
             return
+        if self.operator_states:
+            data = storage.read_all(self.path)
+            yield from _operator_state_problems(data, self.operator_states, where)
         for slices in _slices_of_files(self.states):
             ref = slices[0].ref
             read_range, size = _open(storage, ref)
@@ -109,26 +115,36 @@ def _slices(data: bytes) -> ReadRange:
     return lambda offset, length: data[offset : offset + length]
 
 
-def _handle_problems(
-    data: bytes,
-    where: str,
-    expected: Sequence[StateHandle],
-    expected_states: Iterable[ExpectedState],
-) -> Iterator[FileError]:
+def _handle_problems(data: bytes, where: str, expected: ReferredFile) -> Iterator[FileError]:
     """A handle may be a checkpoint's own, or the container of older state, or both."""
-    states = dict.fromkeys(expected_states)
+    states, operator_states = dict(expected.states), dict(expected.operator_states)
     try:
         handle = read_handle(data, where)
         states.update(
             (state, None) for state in ExpectedState.all_of(handle) if state.ref.path == handle.path
         )
+        own = handle.operator_state
+        if own is not None and own.path == handle.path:
+            operator_states[own] = None
         check_unread_bytes(data, handle, where)
-        if any(handle != other for other in expected):
+        if any(handle != other for other in expected.handles):
             raise CorruptStateError(where, "it is not the handle that the checkpoint was made of")
     except FILE_ERRORS as error:
         yield error
     for slices in _slices_of_files(states):
         yield from _state_problems(_slices(data), slices, where)
+    yield from _operator_state_problems(data, operator_states, where)
+
+
+def _operator_state_problems(
+    data: bytes, states: Iterable[OperatorStateHandle], where: str
+) -> Iterator[FileError]:
+    for state in states:
+        blob = data[state.offset : state.offset + state.length] if state.inlined else data
+        try:
+            check_blob(blob, state, where)
+        except FILE_ERRORS as error:
+            yield error
 
 
 def _state_problems(

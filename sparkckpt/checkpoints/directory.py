@@ -1,8 +1,8 @@
 """The checkpoint directory that a person has named, which may be anything.
 
 Tells apart, by named errors, a path that does not exist, one that is no checkpoint directory, one
-whose state is not ours, one that is not yet restored and one that another query has claimed. Reads
-only.
+whose state is not ours, one that is not yet restored, a savepoint that is not complete and one that
+another query has claimed. Reads only.
 """
 
 import os
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sparkckpt.coordinator import FileCompletedCheckpointStore, MetadataStorage
 from sparkckpt.coordinator.committed import STATE
 from sparkckpt.coordinator.restored import RESTORING_PATH, Restored, claimed_by, read_restored
+from sparkckpt.coordinator.savepoints import SavepointMarker, completed_savepoint
 from sparkckpt.errors import (
     CheckpointNotFoundError,
     ClaimedCheckpointError,
@@ -33,9 +34,11 @@ _OURS = "_sparkckpt"
 
 @dataclass(frozen=True)
 class CheckpointDirectory:
-    """The checkpointLocation of a query that runs on sparkckpt."""
+    """The checkpointLocation of a query that runs on sparkckpt, or a savepoint."""
 
     storage: Storage
+    savepoint: SavepointMarker | None = None
+    """None: it is a query's."""
 
     @classmethod
     def open(cls, path: Location, claimed: bool = False) -> "CheckpointDirectory":
@@ -48,13 +51,15 @@ class CheckpointDirectory:
             raise NotACheckpointError(storage.where(""), "it does not exist")
         if storage.exists(RESTORING_PATH):
             raise RestorePendingError(storage.where(""))
-        SparkCheckpoint.at(storage)
+        savepoint = completed_savepoint(storage)
+        if savepoint is None:
+            SparkCheckpoint.at(storage)
         if not storage.exists(_OURS):
             raise ForeignCheckpointError(storage.where(""))
         owner = None if claimed else claimed_by(storage)
         if owner is not None:
             raise ClaimedCheckpointError(storage.where(""), owner)
-        return cls(storage)
+        return cls(storage, savepoint)
 
     @property
     def state(self) -> Storage:

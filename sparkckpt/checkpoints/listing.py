@@ -14,6 +14,8 @@ RETAINED = "retained"
 PINNED = "pinned"
 """Something else, such as a savepoint, needs its files: they outlive the checkpoint. A pin is of
 the newest checkpoint that it holds all files of, since that may need those of the one before."""
+SAVEPOINT = "savepoint"
+"""The one checkpoint that a savepoint is."""
 INCONSISTENT = "inconsistent"
 """Its metadata is missing or cannot be read; `problem` says why."""
 
@@ -60,16 +62,24 @@ def list_checkpoints(path: Location) -> pa.Table:
     store = directory.store()
     store.recover(visit)
     rows = [
-        _completed(checkpoint, operators[checkpoint.checkpoint_id], newest_in.values())
+        _completed(
+            checkpoint,
+            operators[checkpoint.checkpoint_id],
+            _status(directory, checkpoint.checkpoint_id in newest_in.values()),
+        )
         for checkpoint in store.all()
     ]
     rows += _inconsistent(directory, store.inconsistent())
     return pa.Table.from_pylist(rows, SCHEMA).sort_by("checkpoint_id")
 
 
-def _completed(
-    checkpoint: CompletedCheckpoint, operators: int, pinned: Collection[int]
-) -> dict[str, object]:
+def _status(directory: CheckpointDirectory, pinned: bool) -> str:
+    if directory.savepoint is not None:
+        return SAVEPOINT
+    return PINNED if pinned else RETAINED
+
+
+def _completed(checkpoint: CompletedCheckpoint, operators: int, status: str) -> dict[str, object]:
     statistics = checkpoint.statistics
     return {
         "checkpoint_id": checkpoint.checkpoint_id,
@@ -81,7 +91,7 @@ def _completed(
         "files": statistics.files,
         "new_files": statistics.new_files,
         "operators": operators,
-        "status": PINNED if checkpoint.checkpoint_id in pinned else RETAINED,
+        "status": status,
     }
 
 

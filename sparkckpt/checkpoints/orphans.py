@@ -4,8 +4,6 @@ A running query's coordinator does the same. What an orphan is, it alone decides
 asks its cleaner.
 """
 
-import time
-
 import pyarrow as pa
 
 from sparkckpt.checkpoints.directory import CheckpointDirectory, Location
@@ -14,8 +12,9 @@ from sparkckpt.coordinator.committed import STATE, CommittedState
 from sparkckpt.coordinator.lease import refuse_if_running
 from sparkckpt.coordinator.manifests import orphaned_manifests
 from sparkckpt.coordinator.pins import orphaned_pins, pin_path
-from sparkckpt.errors import CleaningBlockedError
+from sparkckpt.errors import CleaningBlockedError, IsASavepointError
 from sparkckpt.paths import is_absolute
+from sparkckpt.restoration.exclusive import Exclusive, exclusively, is_in_use, wall_clock
 
 SCHEMA = pa.schema(
     [
@@ -37,14 +36,28 @@ def clean(path: Location, dry_run: bool = True) -> pa.Table:
     With `dry_run=False` they are deleted, but not while a query runs: QueryRunningError.
     """
     directory = CheckpointDirectory.open(path)
-    if not dry_run:
+    if directory.savepoint is not None:
+        raise IsASavepointError(directory.storage.where(""))
+    if dry_run:
+        return _clean(directory, None)
+    if is_in_use(directory.storage, wall_clock()):
         refuse_if_running(
             directory.storage,
-            time.time_ns() // 1_000_000,
+            wall_clock(),
             ", and its coordinator cleans up by itself: nothing was deleted",
         )
+    with exclusively(directory.storage, "clean", wall_clock) as owned:
+        return _clean(directory, owned)
+
+
+def _clean(directory: CheckpointDirectory, owned: Exclusive | None) -> pa.Table:
+    """Deletes only for an owner, until a query that starts meanwhile takes over."""
+    dry_run = owned is None
     pins = orphaned_pins(directory.storage)
-    sweep = offline_cleaner(directory.storage, directory.store(), pins).sweep(dry_run)
+    cleaner = offline_cleaner(directory.storage, directory.store(), pins)
+    if owned is not None:
+        owned.confirm()
+    sweep = cleaner.sweep(dry_run)
     if sweep.blocked_by:
         raise CleaningBlockedError(directory.storage.where(""), " ".join(sweep.blocked_by))
     rows = [
@@ -59,7 +72,8 @@ def clean(path: Location, dry_run: bool = True) -> pa.Table:
     manifests = orphaned_manifests(directory.storage, CommittedState(directory.storage))
     others = [("manifest", path, size) for path, size in manifests.items()]
     others += [("pin", pin_path(name), size) for name, size in pins.items()]
-    if not dry_run:
+    if owned is not None:
+        owned.confirm()
         directory.storage.delete(path for _, path, _ in others)
     rows += [
         {"kind": kind, "path": path, "bytes": size, "deleted": not dry_run}

@@ -1,7 +1,7 @@
 """What one checkpoint consists of, as its metadata says; no file of state is opened."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from sparkckpt.coordinator.restored import Restored
 from sparkckpt.format.handle import StateFileRef, StateHandle
 from sparkckpt.format.manifest import manifest_of
 from sparkckpt.format.metadata import CheckpointMetadata, CheckpointStatistics, OperatorState
+from sparkckpt.format.operatorstate import OperatorStateHandle, OperatorStateInfo
 from sparkckpt.paths import StateRoot, is_absolute
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
@@ -19,6 +20,7 @@ HANDLE = "handle"
 DELTA = "delta"
 """The changes of one commit."""
 MERGE = "merge"
+OPERATOR_STATE = "operator state"
 
 OPERATORS = pa.schema(
     {
@@ -42,6 +44,17 @@ KEY_GROUPS = pa.schema(
         "rows": pa.int64(),
         "bytes": pa.int64(),
         "files": pa.int64(),
+    }
+)
+OPERATOR_STATES = pa.schema(
+    {
+        "operator_id": pa.int64(),
+        "store": pa.string(),
+        "name": pa.string(),
+        "mode": pa.string(),
+        "partitions": pa.int64(),
+        "items": pa.int64(),
+        "bytes": pa.int64(),
     }
 )
 SOURCES = pa.schema({"source": pa.string(), "offset": pa.string()})
@@ -83,7 +96,7 @@ class SourceReport:
 
 @dataclass(frozen=True)
 class CheckpointReport:
-    """A checkpoint; the parts that may have many entries are Arrow tables.
+    """A checkpoint, or a savepoint; the parts that may have many entries are Arrow tables.
 
     Rows are those in files: a key that was changed in several versions has several.
     """
@@ -100,6 +113,9 @@ class CheckpointReport:
     operators: pa.Table
     key_groups: pa.Table
     """Which partition has which key groups, and how much there is of them."""
+    operator_states: pa.Table
+    """State that belongs to no key, by its name: how many partitions have some, and the items and
+    bytes of all of them."""
     sources: pa.Table
     """Where the batch ends in each source, in the source's own JSON; null if nowhere."""
     confs: pa.Table
@@ -108,13 +124,23 @@ class CheckpointReport:
     """Every file, once for each store that refers to it, or once for each slice. Of a handle only
     the path is known; one that comes from a manifest is none of the files. `offset` is not 0 in a
     file that is inlined in a handle; `foreign` files belong to another checkpoint directory."""
+    savepoint: str | None = None
+    """The name of the savepoint that it is, if it is one."""
+
+    def _repr_html_(self) -> str:
+        from sparkckpt.pages.notebook import html_of_checkpoint
+
+        return html_of_checkpoint(self)
 
 
 def show_checkpoint(path: Location, checkpoint_id: int | None = None) -> CheckpointReport:
     """What a checkpoint, by default the newest, of a query's checkpointLocation consists of."""
     directory = CheckpointDirectory.open(path, claimed=True)
     metadata = directory.metadata(directory.choose(checkpoint_id))
-    return report_of(metadata, directory.storage.where(""), directory.root, directory.restored())
+    where, restored = directory.storage.where(""), directory.restored()
+    report = report_of(metadata, where, directory.root, restored)
+    name = directory.savepoint.name if directory.savepoint else None
+    return replace(report, savepoint=name)
 
 
 def report_of(
@@ -142,6 +168,9 @@ def report_of(
         source=_source(metadata, root, manifest, restored),
         operators=pa.Table.from_pylist([_operator(o, has_handles) for o in operators], OPERATORS),
         key_groups=pa.Table.from_pylist(ranges, KEY_GROUPS),
+        operator_states=pa.Table.from_pylist(
+            [row for operator in operators for row in _operator_states(operator)], OPERATOR_STATES
+        ),
         sources=pa.Table.from_pylist(sources, SOURCES),
         confs=pa.Table.from_pylist(confs, CONFS),
         files=pa.Table.from_pylist(files, FILES),
@@ -155,7 +184,7 @@ def _time(milliseconds: int) -> datetime:
 def _source(
     metadata: CheckpointMetadata, root: StateRoot, manifest: str | None, restored: Restored | None
 ) -> SourceReport:
-    refs = (file for h in metadata.handles for family in h.families for file in family.files)
+    refs = (data for handle in metadata.handles for data in handle.data)
     foreign = {
         (name, file.offset): file.length
         for file in refs
@@ -193,19 +222,37 @@ def _ranges(operator: OperatorState, has_handles: bool) -> Iterator[dict[str, ob
         }
 
 
+def _operator_states(operator: OperatorState) -> Iterator[dict[str, object]]:
+    """Partitions that differ in the mode of a state are told apart."""
+    infos: dict[tuple[str, str, str], list[OperatorStateInfo]] = {}
+    for handle in operator.handles:
+        for info in handle.operator_state.states if handle.operator_state else ():
+            infos.setdefault((handle.store_name, info.name, info.mode), []).append(info)
+    for (store, name, mode), those in infos.items():
+        yield {
+            "operator_id": operator.operator_id,
+            "store": store,
+            "name": name,
+            "mode": mode,
+            "partitions": len(those),
+            "items": sum(info.items for info in those),
+            "bytes": sum(info.bytes for info in those),
+        }
+
+
 def _totals(handles: Iterable[StateHandle], has_handles: bool) -> dict[str, int]:
     """Each file counts once, though several stores may refer to it. Of a slice all rows and bytes
     of its file count: what is in it is not known without reading."""
-    refs: dict[tuple[str, int], StateFileRef] = {}
+    refs: dict[tuple[str, int], StateFileRef | OperatorStateHandle] = {}
     paths: set[str] = set()
     for handle in handles:
         if has_handles:
             paths.add(handle.path)
-        for file in (file for family in handle.families for file in family.files):
-            paths.add(file.path)
-            refs[file.path, file.offset] = file
+        for data in handle.data:
+            paths.add(data.path)
+            refs[data.path, data.offset] = data
     return {
-        "rows": sum(ref.rows for ref in refs.values()),
+        "rows": sum(ref.rows for ref in refs.values() if isinstance(ref, StateFileRef)),
         "bytes": sum(ref.length for ref in refs.values()),
         "files": len(paths),
     }
@@ -238,3 +285,13 @@ def _files(handle: StateHandle, root: StateRoot, has_handles: bool) -> Iterator[
                 "base": file.base,
                 "foreign": is_absolute(path),
             }
+    if handle.operator_state is not None:
+        path = root.name_of(handle.operator_state.path)
+        yield {
+            **store,
+            "kind": OPERATOR_STATE,
+            "path": path,
+            "offset": handle.operator_state.offset,
+            "bytes": handle.operator_state.length,
+            "foreign": is_absolute(path),
+        }

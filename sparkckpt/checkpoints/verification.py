@@ -66,6 +66,9 @@ class _Files:
             for state in ExpectedState.all_of(handle):
                 file = self._at(self._root.name_of(state.ref.path), metadata.checkpoint_id)
                 file.states[state] = None
+            if handle.operator_state is not None:
+                path = self._root.name_of(handle.operator_state.path)
+                self._at(path, metadata.checkpoint_id).operator_states[handle.operator_state] = None
 
     def _at(self, path: str, checkpoint_id: int) -> ReferredFile:
         file = self.by_path.setdefault(path, ReferredFile(path))

@@ -15,8 +15,10 @@ import pyarrow as pa
 
 import sparkckpt
 from sparkckpt import checkpoints, conf, demo
+from sparkckpt.cli.looking import diff_command, read_command, report_command
 from sparkckpt.cli.moving import export_command, import_command
 from sparkckpt.cli.output import ForPeople, JsonOutput, Output, TextOutput
+from sparkckpt.cli.savepoints import dispose_command, savepoint_command
 from sparkckpt.errors import SparkckptError
 from sparkckpt.jar import SparkInstallation, jar_path
 from sparkckpt.launch import JARS_KEY, LaunchSettings
@@ -188,12 +190,14 @@ def show(output: Output, path: str, checkpoint_id: int | None, everything: bool)
             "path": report.path,
             "completed": report.completed,
             "watermark": report.watermark,
+            "savepoint": report.savepoint,
             **asdict(report.statistics),
             **asdict(report.source),
         },
         {
             "operators": report.operators,
             "key_groups": report.key_groups,
+            "operator_states": report.operator_states,
             "sources": report.sources,
             "confs": report.confs,
             "files": report.files,
@@ -364,3 +368,8 @@ def _number_pair(text: str, option: str) -> tuple[int, int]:
 
 main.add_command(import_command)
 main.add_command(export_command)
+main.add_command(read_command)
+main.add_command(diff_command)
+main.add_command(report_command)
+main.add_command(savepoint_command)
+main.add_command(dispose_command)

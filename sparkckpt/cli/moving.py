@@ -76,9 +76,20 @@ def import_command(
     show_default=True,
     help="Spark's spark.sql.streaming.stateStore.checkpointFormatVersion.",
 )
+@click.option(
+    "--drop-operator-state",
+    is_flag=True,
+    help="Leave operator state behind, which Spark's state stores cannot hold.",
+)
 @click.pass_obj
 def export_command(
-    output: Output, /, source: str, target: str, checkpoint_format: int, **options: Any
+    output: Output,
+    /,
+    source: str,
+    target: str,
+    checkpoint_format: int,
+    drop_operator_state: bool,
+    **options: Any,
 ) -> None:
     """Turn a checkpoint back into one for Spark's own RocksDB state store.
 
@@ -94,6 +105,7 @@ def export_command(
         options,
         "without sparkckpt" + (_WITH_FORMAT_2 if checkpoint_format == 2 else ""),
         checkpoint_format=checkpoint_format,
+        drop_operator_state=drop_operator_state,
     )
 
 
@@ -111,7 +123,7 @@ def _run(
             source,
             target,
             parallelism=options["parallelism"],
-            confs=_spark_confs(options["master"], options["confs"]),
+            confs=spark_confs(options["master"], options["confs"]),
             progress=progress,
             **further,
         )
@@ -125,7 +137,8 @@ def _run(
     output.note(f"Start the query with {target} as its checkpointLocation, {how}.")
 
 
-def _spark_confs(master: str | None, assignments: tuple[str, ...]) -> dict[str, str]:
+def spark_confs(master: str | None, assignments: tuple[str, ...]) -> dict[str, str]:
+    """The settings that the options --master and --conf of a command give."""
     confs = {_LOG_LEVEL_KEY: "ERROR"}
     for text in assignments:
         name, separator, value = text.partition("=")

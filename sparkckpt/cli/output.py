@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkckpt.cli.cells import heading_of, json_of, text_of, with_ranges
+from sparkckpt.cli.values import is_number, json_value, python_rows, value_text
 
 Row = Mapping[str, object]
 
@@ -56,6 +57,10 @@ class Output(ABC):
     def table(self, title: str, table: pa.Table, empty: str, spared: Sequence[str] = ()) -> None:
         """An Arrow table; `empty` is what it means if it has no rows. `spared` are the columns that
         people can do without where there is no room for all, in the order in which they go."""
+
+    @abstractmethod
+    def data(self, title: str, rows: pa.Table, empty: str) -> None:
+        """Rows of a user's own: what a column is called says nothing about its values."""
 
     @abstractmethod
     def report(
@@ -126,6 +131,21 @@ class TextOutput(Output):
         if left_out:
             self.note(f"Not shown for want of room: {', '.join(left_out)}.")
 
+    def data(self, title: str, rows: pa.Table, empty: str) -> None:
+        if not rows.num_rows:
+            self.note(empty)
+            return
+        self._console.print(Text(title, "bold"), soft_wrap=True)
+        shown = Table()
+        for field in rows.schema:
+            right = is_number(field.type)
+            shown.add_column(
+                Text(field.name), justify="right" if right else "left", overflow="fold"
+            )
+        for row in python_rows(rows):
+            shown.add_row(*(Text(value_text(row[name])) for name in rows.column_names))
+        self._console.print(shown)
+
     def report(
         self,
         facts: Mapping[str, object],
@@ -179,6 +199,9 @@ class JsonOutput(Output):
 
     def table(self, title: str, table: pa.Table, empty: str, spared: Sequence[str] = ()) -> None:
         self._print(json_of(table))
+
+    def data(self, title: str, rows: pa.Table, empty: str) -> None:
+        self._print([json_value(row) for row in python_rows(rows)])
 
     def report(
         self,

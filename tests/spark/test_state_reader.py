@@ -3,15 +3,21 @@
 Partition ids are left out of the comparison: which partition owns a key is the backend's affair.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StructField, StructType
 
+import sparkckpt
 from tests.spark import jobs, python_jobs
+from tests.spark.faults import wait_until
+from tests.spark.leases import newest_batch
 from tests.spark.streams import (
     ORACLE,
     PARTITIONS,
@@ -52,6 +58,13 @@ class Checkpoint:
         rows = self.session.read.format("statestore").options(**options).load(str(self.path))
         return rows.drop("partition_id")
 
+    def checkpoint_of(self, batch: int | None) -> int | None:
+        """The checkpoint that is the end of a batch; None: the newest."""
+        if batch is None:
+            return None
+        found = sparkckpt.list_checkpoints(self.path).to_pylist()
+        return next(row["checkpoint_id"] for row in found if row["batch_id"] == batch)
+
     def state(self, **options: Any) -> list[str]:
         return canonical_rows(self.read(**options).collect())
 
@@ -91,6 +104,8 @@ def checkpoints(
     def of(name: str) -> tuple[Checkpoint, Checkpoint]:
         if name not in made:
             made[name] = make(name, ORACLE, set()), make(name, backend, {1})
+            last = len(JOBS[name].batches) - 1
+            wait_until(lambda: newest_batch(made[name][1].path) >= last)
         return made[name]
 
     return of
@@ -169,6 +184,148 @@ def test_read_state_from_an_earlier_snapshot(checkpoints: Checkpoints, name: str
         for partition in range(int(RUN_CONFS[PARTITIONS]))
     ]
     assert sorted(row for part in parts for row in part) == oracle.state()
+
+
+def fields(*parts: str, without: Collection[str] = ()) -> Callable[[Any], list[Any]]:
+    """The values of these structs of a row, one after the other."""
+    return lambda row: [
+        value for part in parts for name, value in row[part].items() if name not in without
+    ]
+
+
+def session_of(row: Any) -> list[Any]:
+    window, _, *rest = row["value"].values()
+    return [*row["key"].values(), window["end"], *rest]
+
+
+def timestamp_of(value: int, scale: int) -> datetime:
+    return datetime.fromtimestamp(0, timezone.utc) + timedelta(microseconds=value * scale)
+
+
+KEY_AND_VALUE = fields("key", "value")
+TABLES: list[tuple[str, Mapping[str, Any], str | None, Callable[[Any], list[Any]]]] = [
+    ("aggregation", {}, None, KEY_AND_VALUE),
+    ("aggregation", {"batchId": 1}, "default", KEY_AND_VALUE),
+    ("window", {}, None, KEY_AND_VALUE),
+    ("session window", {}, None, session_of),
+    (
+        "deduplication",
+        {},
+        None,
+        lambda row: [row["key"]["k"], timestamp_of(row["value"]["expiresAtMicros"], 1)],
+    ),
+    ("join", {"storeName": "left-keyWithIndexToValue"}, "left", KEY_AND_VALUE),
+    ("join", {"storeName": "right-keyWithIndexToValue", "batchId": 2}, "right", KEY_AND_VALUE),
+    ("join", {"storeName": "left-keyToNumValues"}, "left-keyToNumValues", KEY_AND_VALUE),
+    ("chain", {"operatorId": 0}, None, KEY_AND_VALUE),
+    ("chain", {"operatorId": 1, "batchId": 3}, None, KEY_AND_VALUE),
+    ("processor", {"stateVarName": "total"}, "total", KEY_AND_VALUE),
+    ("processor", {"stateVarName": "seen"}, "seen", fields("key", "list_element")),
+    (
+        "processor",
+        {"stateVarName": "byRest", "batchId": 2},
+        "byRest",
+        fields("key", "user_map_key", "user_map_value"),
+    ),
+    (
+        "timers",
+        {"readRegisteredTimers": True},
+        "eventTimers",
+        lambda row: [row["key"]["k"], timestamp_of(row["expiration_timestamp_ms"], 1000)],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "state", "flat"),
+    TABLES,
+    ids=[" ".join(map(str, (name, *options.values()))) for name, options, _, _ in TABLES],
+)
+def test_tables_show_the_same(
+    checkpoints: Checkpoints,
+    name: str,
+    options: Mapping[str, Any],
+    state: str | None,
+    flat: Callable[[Any], list[Any]],
+) -> None:
+    """State as tables, and each of its keys looked up, is what Spark's reader shows."""
+    oracle, subject = checkpoints(name)
+    read = with_names_told_apart(oracle.read(**options)).toArrow()
+    expected = [canonical(flat(row)) for row in read.to_pylist()]
+    reader = sparkckpt.state(subject.path, subject.checkpoint_of(options.get("batchId")))
+    table = reader.operator(options.get("operatorId", 0)).table(state)
+    rows = table.to_arrow()
+    places = ["index"] if table.shape.numbered else []
+    assert rows_in(rows.drop_columns(places)) == sorted(expected)
+    assert expected
+    keys = {
+        canonical(list(key.values())): key
+        for key in rows.select(table.key_schema.names).to_pylist()
+    }
+    found = [table.lookup(key) for key in keys.values()]
+    assert rows_in(pa.concat_tables(found)) == rows_in(rows)
+
+
+def with_names_told_apart(rows: DataFrame) -> DataFrame:
+    """Aggregates of the same name have the same name in the state; Arrow cannot have it so."""
+    structs = [field for field in rows.schema if isinstance(field.dataType, StructType)]
+    told_apart = {
+        field.name: StructType(
+            [replaced(f, f"{f.name}{number}") for number, f in enumerate(field.dataType)]
+        )
+        for field in structs
+        if len(set(field.dataType.names)) < len(field.dataType.names)
+    }
+    return rows.withColumns({name: rows[name].cast(schema) for name, schema in told_apart.items()})
+
+
+def replaced(field: StructField, name: str) -> StructField:
+    return StructField(name, field.dataType, field.nullable)
+
+
+def rows_in(rows: pa.Table) -> list[str]:
+    return sorted(canonical(list(row.values())) for row in rows.to_pylist())
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_tables_of_a_join_in_column_families(checkpoints: Checkpoints, side: str) -> None:
+    """Spark's reader has an event time that it does not fill from the state, and no order."""
+    oracle, subject = checkpoints("join in column families")
+    rows = oracle.read(joinSide=side).toArrow().to_pylist()
+    expected = sorted(canonical(list(row["value"].values())) for row in rows)
+    table = sparkckpt.state(subject.path).operator(0).table(side).to_arrow()
+    names = list(rows[0]["value"])
+    assert rows_in(table.select(names)) == expected
+    (time,) = [name for name in names if name.endswith("ts")]
+    assert table["event_time"].to_pylist() == table[time].to_pylist()
+
+
+def test_tables_tell_what_has_changed(checkpoints: Checkpoints) -> None:
+    """The changes between two batches are what differs in what Spark's reader shows of them."""
+    oracle, subject = checkpoints("processor")
+    options = {"stateVarName": "total"}
+    old, new = (
+        {row.key.k: tuple(row.value) for row in oracle.read(batchId=batch, **options).collect()}
+        for batch in (1, 3)
+    )
+    before, after = (sparkckpt.state(subject.path, subject.checkpoint_of(b)) for b in (1, 3))
+    changes = sparkckpt.diff(before, after, 0, "total").to_arrow().to_pylist()
+    found = {
+        row["k"]: tuple(v and tuple(v.values()) for v in (row["before"], row["after"]))
+        for row in changes
+    }
+    assert found == {
+        key: (old.get(key), new.get(key)) for key in old | new if old.get(key) != new.get(key)
+    }
+
+
+def test_tables_become_data_frames(checkpoints: Checkpoints) -> None:
+    _, subject = checkpoints("session window")
+    table = sparkckpt.state(subject.path).operator().table()
+    frame = table.to_spark(subject.session)
+    assert frame.columns == table.schema.names
+    assert rows_in(frame.toArrow()) == rows_in(table.to_arrow())
+    assert rows_in(table.sql("from state")) == rows_in(table.to_arrow())
 
 
 def test_state_metadata(checkpoints: Checkpoints) -> None:

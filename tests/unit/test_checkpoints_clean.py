@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 import sparkckpt
-from sparkckpt.errors import CleaningBlockedError, QueryRunningError
+from sparkckpt.checkpoints import orphans as orphans_module
+from sparkckpt.coordinator.lease import Lease, running_owner
+from sparkckpt.errors import CleaningBlockedError, NewerOwnerError, QueryRunningError
+from sparkckpt.restoration.exclusive import wall_clock
+from sparkckpt.storage import Storage
 from tests.unit.checkpoint_samples import StatefulQuery, checkpoints_at
 from tests.unit.coordinator_samples import Run
 
@@ -101,6 +105,24 @@ def test_a_running_query_cleans_up_by_itself(tmp_path: Path) -> None:
         sparkckpt.clean(tmp_path, dry_run=False)
     assert f"{OLD}.handle" in query.state_files()
     assert sparkckpt.clean(tmp_path)["path"].to_pylist() == [f"state/{OLD}.handle"]
+
+
+def test_a_query_that_starts_meanwhile_takes_over(
+    tmp_path: Path, query: StatefulQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = query.state_files()
+    find = orphans_module.orphaned_pins
+
+    def find_slowly(storage: Storage) -> dict[str, int]:
+        Lease.claim(storage, "run", wall_clock())
+        return find(storage)
+
+    monkeypatch.setattr(orphans_module, "orphaned_pins", find_slowly)
+    with pytest.raises(NewerOwnerError):
+        sparkckpt.clean(tmp_path, dry_run=False)
+    assert query.state_files() == before
+    owner = running_owner(Storage.at(tmp_path), wall_clock())
+    assert owner is not None and owner.run_id == "run"
 
 
 def test_an_expired_lease_does_not_hinder(tmp_path: Path) -> None:
