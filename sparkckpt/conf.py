@@ -85,7 +85,17 @@ def _number(minimum: float) -> Callable[[str], Value]:
     return parse
 
 
-def _bytes(text: str) -> Value:
+def _bytes_up_to(maximum: int) -> Callable[[str], Value]:
+    def parse(text: str) -> Value:
+        size = _bytes(text)
+        if size > maximum:
+            raise ValueError(f"it must be at most {maximum >> 20}m")
+        return size
+
+    return parse
+
+
+def _bytes(text: str) -> int:
     """A size as Spark writes it: plain bytes, or with a unit in powers of 1024 (20k, 4m, 1g)."""
     found = re.fullmatch(r"(\d+)([kmgt]?)(i?b)?", text.lower())
     if found is None:
@@ -148,6 +158,13 @@ OPTIONS: tuple[Option, ...] = (
         _bytes,
     ),
     Option(
+        "operatorState.maxBytes",
+        "bytes",
+        16 << 20,
+        "What the operator state of one partition may have; more fails the batch.",
+        _bytes_up_to(1 << 30),
+    ),
+    Option(
         "compression.codec",
         "string",
         "zstd",
@@ -181,6 +198,27 @@ OPTIONS: tuple[Option, ...] = (
         1.0,
         "A merge includes the base once the changes weigh this multiple of its bytes.",
         _number(0.0),
+    ),
+    Option(
+        "inband.batchRows",
+        "int",
+        10000,
+        "Rows after which a record batch to the Python worker of a stateful operator ends.",
+        _integer(1, 1 << 24),
+    ),
+    Option(
+        "inband.batchBytes",
+        "bytes",
+        16 << 20,
+        "Bytes after which one ends, within the rows of a key if need be.",
+        _bytes,
+    ),
+    Option(
+        "inband.stateBytes",
+        "bytes",
+        64 << 10,
+        "Lists and maps of a key above this size are fetched when used, not sent with its rows.",
+        _bytes,
     ),
     Option(
         "coordinator.enabled",
@@ -298,7 +336,7 @@ OPTIONS: tuple[Option, ...] = (
         "restore.allowNonRestoredState",
         "bool",
         False,
-        "Whether state may be left behind whose operator the query does not have any more.",
+        "Whether the state of operators may be left behind that restore.dropOperators names.",
         _boolean,
     ),
     Option(

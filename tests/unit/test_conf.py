@@ -54,6 +54,7 @@ def test_values_are_read_as_spark_reads_them(name: str, text: str, value: object
         ("maxParallelism", "many"),
         ("inlineThreshold", "-1"),
         ("inlineThreshold", "20 bananas"),
+        ("operatorState.maxBytes", "1025m"),
         ("compression.codec", "gzip"),
         ("compression.zstd.level", "23"),
         ("merge.baseRatio", "-0.1"),

@@ -4,6 +4,7 @@ import org.json4s.{DefaultFormats, Formats}
 import org.json4s.jackson.Serialization
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.types.{DataType, StructType}
 
 /**
  * What the planner rule knows about a stateful operator and a state store provider cannot find out
@@ -15,6 +16,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  * @param parallelism number of partitions of the operator: 1 where all tuples must meet
  * @param keyed false for operators that need all tuples in one partition, whatever the conf says
  * @param stateFormatVersion of the operator's state (stream-stream join: 1 to 4), if it has one
+ * @param groupingSchema of the grouping key, as JSON, where the schema of the state forgets collations
  */
 case class OperatorLayout(
     stateRoot: String,
@@ -22,9 +24,13 @@ case class OperatorLayout(
     parallelism: Int,
     maxParallelism: Int,
     keyed: Boolean,
-    stateFormatVersion: Option[Int]) {
+    stateFormatVersion: Option[Int],
+    groupingSchema: Option[String] = None) {
 
   def json: String = Serialization.write(this)(OperatorLayout.formats)
+
+  def groupingTypes: Option[Seq[DataType]] =
+    groupingSchema.map(DataType.fromJson(_).asInstanceOf[StructType].map(_.dataType))
 
   def rangeOf(partition: Int): KeyGroupRange =
     KeyGroups.rangeOf(partition, parallelism, maxParallelism)

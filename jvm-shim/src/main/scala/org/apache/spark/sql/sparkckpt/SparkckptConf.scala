@@ -28,12 +28,20 @@ object SparkckptConf {
   val MemoryLimit: ConfOption[Long] = ConfOption("memory.limit", 0L, JavaUtils.byteStringAsBytes)
   val InlineThreshold: ConfOption[Long] =
     ConfOption("inlineThreshold", 20L * 1024, JavaUtils.byteStringAsBytes)
+  val OperatorStateMaxBytes: ConfOption[Long] =
+    ConfOption("operatorState.maxBytes", 16L << 20, bytes(1L << 30))
   val Codec: ConfOption[String] =
     ConfOption("compression.codec", "zstd", oneOf("zstd", "lz4", "none"))
   val ZstdLevel: ConfOption[Int] = ConfOption("compression.zstd.level", 3, int(1, 22))
   val RecordBatchRows: ConfOption[Int] = ConfOption("recordBatchRows", 16384, int(1, 1 << 30))
   val MaxDeltas: ConfOption[Int] = ConfOption("merge.maxDeltas", 16, int(2, 1 << 20))
   val MergeRatio: ConfOption[Double] = ConfOption("merge.baseRatio", 1.0, nonNegative)
+
+  val InBandBatchRows: ConfOption[Int] = ConfOption("inband.batchRows", 10000, int(1, 1 << 24))
+  val InBandBatchBytes: ConfOption[Long] =
+    ConfOption("inband.batchBytes", 16L << 20, JavaUtils.byteStringAsBytes)
+  val InBandStateBytes: ConfOption[Long] =
+    ConfOption("inband.stateBytes", 64L << 10, JavaUtils.byteStringAsBytes)
 
   val CoordinatorEnabled: ConfOption[Boolean] = ConfOption("coordinator.enabled", true, boolean)
   val CoordinatorPython: ConfOption[String] = ConfOption("coordinator.python", "", text)
@@ -77,14 +85,22 @@ object SparkckptConf {
 
   /** For a check when the application starts, before there is a query to fail. */
   def validateAll(confs: String => Option[String]): Unit =
-    (Seq(MaxParallelism, Engine, MemoryLimit, InlineThreshold, Codec, ZstdLevel, RecordBatchRows, MaxDeltas,
-      MergeRatio, CoordinatorEnabled, CoordinatorPython, CheckpointInterval, CheckpointRetained,
+    (Seq(MaxParallelism, Engine, MemoryLimit, InlineThreshold, OperatorStateMaxBytes, Codec, ZstdLevel,
+      RecordBatchRows, MaxDeltas, MergeRatio, InBandBatchRows, InBandBatchBytes, InBandStateBytes,
+      CoordinatorEnabled, CoordinatorPython, CheckpointInterval, CheckpointRetained,
       CheckpointTimeout, TolerableFailures, OnFailure, CompletedStore, ZooKeeperQuorum,
-      ZooKeeperRoot, RestoreQuery, AllowSinkAhead, RescaleOnRestart) ++ RestoreOptions).foreach(_.from(confs))
+      ZooKeeperRoot, RestoreQuery, AllowSinkAhead, RescaleOnRestart) ++ RestoreOptions)
+      .foreach(_.from(confs))
 
   private def int(least: Int, most: Int)(text: String): Int =
     text.toIntOption.filter(n => least <= n && n <= most).getOrElse(
       throw new IllegalArgumentException(s"it must be a whole number from $least to $most"))
+
+  private def bytes(most: Long)(text: String): Long = {
+    val bytes = JavaUtils.byteStringAsBytes(text)
+    if (bytes > most) throw new IllegalArgumentException(s"it must be at most ${most >> 20}m")
+    bytes
+  }
 
   private def long(least: Long, most: Long)(text: String): Long =
     text.toLongOption.filter(n => least <= n && n <= most).getOrElse(

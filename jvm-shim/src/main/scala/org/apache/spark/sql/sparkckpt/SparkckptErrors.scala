@@ -91,6 +91,29 @@ object SparkckptErrors {
         s"${SparkckptConf.MemoryLimit.key}, use more partitions and executors, or restart the query with " +
         s"${SparkckptConf.Engine.key}=rocksdb, which keeps state on local disk.")
 
+  def operatorStateTooLarge(
+      store: String, bytes: Long, limit: Long, option: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_OPERATOR_STATE_TOO_LARGE",
+      s"The operator state of the store $store has $bytes bytes, and may have $limit: it is written " +
+        s"whole with each batch that changes it. Nothing is lost: the batch is not committed. Raise $option, " +
+        "use more partitions if it is split among them, or keep what belongs to a key in keyed state.")
+
+  def operatorStateUnwieldy(bytes: Long): SparkckptException =
+    new SparkckptException("SPARKCKPT_OPERATOR_STATE_UNWIELDY",
+      s"The operator state that one partition is to get would have $bytes bytes, more than there can be " +
+        "in one place. Nothing is lost: run the query with its former parallelism, or with more partitions " +
+        "if the state is split among them.")
+
+  def operatorStateModes(store: String, name: String, modes: Seq[String]): SparkckptException =
+    new SparkckptException("SPARKCKPT_OPERATOR_STATE_MODES",
+      s"The operator state '$name' for the store $store was written by different partitions as " +
+        s"${modes.mkString(" and ")}, so that it cannot be dealt out to others. Run the query once with " +
+        "its former parallelism until all partitions have written it anew; then rescale or restore again.")
+
+  def corruptOperatorState(where: String, why: String, cause: Throwable): SparkckptException =
+    new SparkckptException("SPARKCKPT_CORRUPT_OPERATOR_STATE",
+      s"The $where is not in the format of operator state: $why. Nothing of it was used.", cause)
+
   private def mebibytes(bytes: Long): String = s"${bytes >> 20} MiB"
 
   def contradictingConf(key: String, value: String, needed: String): SparkckptException =
@@ -119,6 +142,17 @@ object SparkckptErrors {
         "Check that no other extension in spark.sql.extensions replaces the exchanges of " +
         "streaming plans, and that spark.sql.adaptive.enabled was not switched on for the " +
         "stream's session.")
+
+  def otherWireVersion(version: Int, known: Int): SparkckptException =
+    new SparkckptException("SPARKCKPT_OTHER_WIRE_VERSION",
+      s"The sparkckpt package of Python speaks version $version of the exchange with the executors, " +
+        s"and this jar version $known. Use the jar of the same release: `sparkckpt jar` prints its path.")
+
+  def wireBroken(what: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_WIRE_BROKEN",
+      s"What came back from the Python worker of a stateful operator cannot be used: $what. " +
+        "Nothing of this batch was committed. If the function is sparkckpt's own, check that the " +
+        "executors' Python has the same sparkckpt release as the driver's.")
 
   def checkpointFormatVersion(version: Int, key: String): SparkckptException =
     new SparkckptException("SPARKCKPT_CHECKPOINT_FORMAT_VERSION",
@@ -198,6 +232,13 @@ object SparkckptErrors {
       s"A restore into $location has begun and not ended, and the query was not started: its state " +
         "would be missing. Run the same restore again, which goes on or starts over; or start the " +
         "query on another checkpointLocation.")
+
+  def startOnSavepoint(location: String): SparkckptException =
+    new SparkckptException("SPARKCKPT_START_ON_SAVEPOINT",
+      s"$location is a savepoint, not the checkpointLocation of a query, and the query was not started: " +
+        "it would begin without the state. Restore the savepoint into a new directory with " +
+        "`sparkckpt restore`, or start the query on a new checkpointLocation with " +
+        s"${SparkckptConf.RestorePath.key} set to this path.")
 
   def claimed(location: String, by: String): SparkckptException =
     new SparkckptException("SPARKCKPT_CLAIMED",

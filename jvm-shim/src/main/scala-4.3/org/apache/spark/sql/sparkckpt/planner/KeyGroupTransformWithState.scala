@@ -7,15 +7,18 @@ import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.StatefulProcessorHandleImpl
+import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.sparkckpt.SparkckptConf
+import org.apache.spark.sql.sparkckpt.inband.InBandStatefulProcessor
 import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TimeMode}
 import org.apache.spark.sql.types.StructType
 
 /**
  * Spark's transformWithState runs on providers that Spark knows by name only. These subclasses let
- * ours pass and change nothing else. Their constructors are the ones of their parents, because
- * Spark copies plan nodes by reflection; they equal no parent, because Spark drops a replaced node
- * that equals the original.
+ * ours pass, and that of Python can keep its state in-band. Their constructors are the ones of their
+ * parents, because Spark copies plan nodes by reflection; they equal no parent, because Spark drops
+ * a replaced node that equals the original.
  */
 object KeyGroupTransformWithState {
   def apply(plan: SparkPlan): SparkPlan = plan.transformUp {
@@ -122,7 +125,14 @@ class KeyGroupTransformWithStateInPySparkExec(
     functionExpr, groupingAttributes, outputAttributes, outputMode, timeMode, stateInfo,
     batchTimestampMs, prevBatchTimestampMs, eventTimeWatermarkForLateEvents,
     eventTimeWatermarkForEviction, userFacingDataType, child, isStreaming, hasInitialState,
-    initialState, initialStateGroupingAttrs, initialStateSchema) {
+    initialState, initialStateGroupingAttrs, initialStateSchema)
+  with InBandStatefulProcessor {
+
+  override protected def newHandle(
+      store: StateStore, keyEncoder: ExpressionEncoder[Any]): StatefulProcessorHandleImpl =
+    new StatefulProcessorHandleImpl(
+      store, getStateInfo.queryRunId, keyEncoder, timeMode, isStreaming, batchTimestampMs,
+      prevBatchTimestampMs, metrics)
 
   override protected def validateStateStoreProvider(isStreaming: Boolean): Unit =
     if (conf.stateStoreProviderClass != SparkckptConf.ProviderClass) {

@@ -13,6 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvid
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.sparkckpt.{OperatorLayout, SparkckptConf, SparkckptErrors}
 import org.apache.spark.sql.sparkckpt.coordinator.{CoordinatorService, QueryRun}
+import org.apache.spark.sql.sparkckpt.inband.{InBandGroups, InBandWire}
 
 /**
  * Prepares the plan of each microbatch for key-group state. It is a columnar rule because those run
@@ -50,17 +51,24 @@ class KeyGroupRule(session: SparkSession) extends ColumnarRule with Logging {
   }
 
   private def rewrite(plan: SparkPlan, maxParallelism: Int): SparkPlan =
-    KeyGroupTransformWithState(new KeyGroupPlanner(maxParallelism)(plan))
+    InBandGroups(KeyGroupTransformWithState(new KeyGroupPlanner(maxParallelism)(plan)))
 
   private def confs(key: String): Option[String] = Option(conf.getConfString(key, null))
 
   private def wantedMaxParallelism: Int = SparkckptConf.MaxParallelism.from(confs)
 
-  /** The coordinator learns of a run with its first batch, and may have asked for its end since. */
+  /**
+   * The coordinator learns of a run with its first batch, and may want it held or ended since. The
+   * batch's tasks are told of what has been completed; batches are planned on the thread that runs them.
+   */
   private def announce(stream: StatefulOperatorStateInfo): Unit =
     if (CoordinatorService.isEnabled(confs)) {
-      CoordinatorService.active.foreach(
-        _.batchPlanned(stream.queryRunId, QueryRun.of(session, stream)))
+      CoordinatorService.active.foreach { coordinator =>
+        coordinator.batchPlanned(stream.queryRunId, stream.storeVersion, QueryRun.of(session, stream))
+        session.sparkContext.setLocalProperty(
+          InBandWire.CompletedProperty,
+          coordinator.takeCompleted(stream.queryRunId).map(_.toString).orNull)
+      }
     }
 
   /**

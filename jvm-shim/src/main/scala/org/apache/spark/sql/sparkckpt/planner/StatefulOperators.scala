@@ -9,6 +9,8 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroups
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 import org.apache.spark.sql.sparkckpt.{OperatorLayout, SparkckptErrors}
+import org.apache.spark.sql.types.{StructField, StructType}
+import org.apache.spark.sql.util.SchemaUtils
 
 /** A child of a stateful operator must come by the key groups of these keys, in N partitions. */
 case class KeyedInput(keys: Seq[Expression], parallelism: Int) {
@@ -78,11 +80,22 @@ object StatefulOperators {
       parallelism = keyed.headOption.map(_.parallelism).getOrElse(1),
       maxParallelism = maxParallelism,
       keyed = keyed.nonEmpty,
+      groupingSchema = groupingSchema(writer),
       stateFormatVersion = stateFormatVersion(writer))
   }
 
   def describe(operator: StatefulOperator): String =
     s"${operator.nodeName} (operator ${operator.getStateInfo.operatorId})"
+
+  private def groupingSchema(writer: StateStoreWriter): Option[String] = (writer match {
+    case transform: TransformWithStateExec => transform.groupingAttributes
+    case transform: TransformWithStateInPySparkExec => transform.groupingAttributes
+    case _ => Nil
+  }) match {
+    case keys if keys.exists(key => SchemaUtils.hasNonUTF8BinaryCollation(key.dataType)) =>
+      Some(StructType(keys.map(key => StructField(key.name, key.dataType))).json)
+    case _ => None
+  }
 
   private def stateFormatVersion(writer: StateStoreWriter): Option[Int] = writer match {
     case join: StreamingSymmetricHashJoinExec => Some(join.stateFormatVersion)

@@ -15,7 +15,8 @@ import org.apache.spark.sql.sparkckpt.recovery.SinkAheadRecovery.usesSparkckpt
 
 /**
  * What must not be so when a query starts: on a directory that is only half restored it would start
- * from nothing, on one that another query has claimed its state would be deleted under it, and with
+ * from nothing, as it would on a savepoint, which is nobody's to write into; on one that another
+ * query has claimed its state would be deleted under it, and with
  * a sink that is ahead of it output would be lost without a word. Each check throws, and writes
  * nothing.
  */
@@ -36,6 +37,11 @@ final class StartChecks(query: StreamExecution) {
       (parse(text) \ "by").extract[String]
     } catch {
       case NonFatal(_) => "another checkpointLocation"
+    }
+
+  def requireNoSavepoint(): Unit =
+    if (fileSystem.exists(new Path(location, StartChecks.Savepoint))) {
+      throw SparkckptErrors.startOnSavepoint(location.toString)
     }
 
   def requireRestored(): Unit =
@@ -67,5 +73,6 @@ final class StartChecks(query: StreamExecution) {
 
 object StartChecks {
   val Claimed: String = "_sparkckpt/claimed.json"
+  val Savepoint: String = "_sparkckpt/savepoint.json"
   val Restoring: String = "_sparkckpt/restoring.json"
 }
