@@ -23,7 +23,7 @@ empty :=
 space := $(empty) $(empty)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jar demo test test-full lint chaos bench wheel clean
+.PHONY: help setup jar demo test test-full lint chaos bench flink wheel clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,11 +60,13 @@ lint: setup  ## Check format, style and types (Scala is linted when the jar is c
 chaos: setup  ## Kill drivers, executors and coordinators at random, ROUNDS times
 	SPARKCKPT_CHAOS_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos --timeout 0 -s
 
-bench: setup  ## Run the benchmarks: against Spark's own state stores, and of the coordinator
-	$(BIN)/python -m benchmarks.backend --quick
-	$(BIN)/python -m benchmarks.coordinator
-	$(BIN)/python -m benchmarks.acks
-	$(BIN)/python -m benchmarks.rescale --keys 100k,1m
+bench: setup  ## Run all benchmarks at small sizes; tables, figures and plots go to build/bench
+	mkdir -p build/bench
+	$(BIN)/python -m benchmarks --quick --json build/bench/figures.json \
+		--markdown build/bench/figures.md --plots build/bench/plots
+
+flink: setup  ## Install PyFlink into build/flink, for the benchmark that compares with it
+	$(BIN)/python -m benchmarks.flink --setup
 
 # Only the jars of these are used, never their Python.
 build/pyspark-%: | $(INSTALLED)

@@ -16,7 +16,11 @@ from typing import Any
 
 import click
 
+from benchmarks import output
+from benchmarks.children import command_line
 from benchmarks.contestants import CONTESTANTS, start_session
+from benchmarks.findings import Findings, Grid
+from benchmarks.machine import Machine
 from benchmarks.run import stop_jvm
 
 HARNESSES = Path(__file__).resolve().parent.parent / "build" / "test-jars"
@@ -26,7 +30,11 @@ HARNESSES = Path(__file__).resolve().parent.parent / "build" / "test-jars"
 @click.option("--tasks", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--acks", type=click.IntRange(2), default=500, show_default=True)
 @click.option("--bytes", "size", type=click.IntRange(1), default=2000, show_default=True)
-def main(tasks: int, acks: int, size: int) -> None:
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all to a file.")
+def main(tasks: int, acks: int, size: int, json_path: Path | None) -> None:
+    console, machine = output.console(), Machine.here()
+    command = command_line("benchmarks.acks", sys.argv[1:])
+    output.show_start(console, command, machine)
     with tempfile.TemporaryDirectory(prefix="sparkckpt-bench-") as directory:
         session = start_session(CONTESTANTS["sparkckpt"], "1g", "60s", directory)
         harness = next(HARNESSES.glob(f"*-{session.version.rpartition('.')[0]}-tests.jar"), None)
@@ -37,8 +45,10 @@ def main(tasks: int, acks: int, size: int) -> None:
             sends = sent(session, str(harness), tasks, acks, size)
         finally:
             stop_jvm(session)
-    show("first of a task", [task[0] for task in sends])
-    show("all others", [micros for task in sends for micros in task[1:]])
+    findings = findings_of(sends)
+    output.show(console, findings)
+    if json_path is not None:
+        output.write(json_path, command, machine, findings, {"microseconds": sends})
 
 
 def sent(session: Any, harness: str, tasks: int, acks: int, size: int) -> list[list[int]]:
@@ -53,12 +63,19 @@ def sent(session: Any, harness: str, tasks: int, acks: int, size: int) -> list[l
     ]
 
 
-def show(label: str, micros: Sequence[int]) -> None:
-    ordered = sorted(micros)
-    print(
-        f"{label:16} {len(ordered):6} sends: median {statistics.median(ordered):.0f} us, "
-        f"99 % {ordered[int(0.99 * (len(ordered) - 1))]} us, longest {ordered[-1]} us"
+def findings_of(sends: Sequence[Sequence[int]]) -> Findings:
+    rows = (
+        _row("first of a task", [task[0] for task in sends]),
+        _row("all others", [micros for task in sends for micros in task[1:]]),
     )
+    columns = ("sends", "number", "median", "99 %", "longest")
+    return Findings((Grid("what an acknowledgement takes of its task", columns, rows),))
+
+
+def _row(label: str, micros: Sequence[int]) -> tuple[str, ...]:
+    ordered = sorted(micros)
+    times = (statistics.median(ordered), ordered[int(0.99 * (len(ordered) - 1))], ordered[-1])
+    return (label, str(len(ordered)), *(f"{time:.0f} us" for time in times))
 
 
 if __name__ == "__main__":

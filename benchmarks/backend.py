@@ -1,13 +1,21 @@
 """Compares sparkckpt with Spark's own state stores on the same streaming job.
 
     python -m benchmarks.backend --keys 100k,1m --changes 10k,100k --batches 50 --repeat 3
+    python -m benchmarks.backend --workloads 100k/10k,1m/100k,5m/10k --warmup 30 --memory 8g
 
 The job counts and sums per key. The state is filled with all keys, warm-up batches follow, then
 the measured ones, each of which changes a given number of random keys; batches follow each other
 without pause. Every run is a process of its own, contestants alternate, and their order rotates
-from repeat to repeat. After it, another new process continues the checkpoint, which gives the time
-of a cold load (cold process; the operating system may still have the files cached). A checksum of
-that batch's output must be the same for all contestants: they hold the same state.
+from repeat to repeat; all workloads of a repeat come before the next repeat, so that what is
+compared was measured close together. After it, another new process continues the checkpoint, which
+gives the time of a cold load (cold process; the operating system may still have the files cached).
+Checksums of the last batches' output must be the same for all contestants: they hold the same
+state.
+
+"State time" is what the stores themselves take of a batch, updates and commit, as Spark sums it up
+over them; the rest of the batch is the same for all. Garbage is counted from the first measured
+batch to the end of the last: time in the collectors, and bytes allocated on the heap by all
+threads of the process, the driver's too, which are the same for all.
 
 What is counted: every file that appears below the checkpoint's state directory from the first
 measured batch until background work has come to rest after the last one: handles, deltas and merges
@@ -28,21 +36,29 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from benchmarks.children import ResultsDifferError, command_line, parse_counts, run_child
+from benchmarks import output
+from benchmarks.children import (
+    ResultsDifferError,
+    command_line,
+    parse_counts,
+    parse_workloads,
+    rotated,
+    run_child,
+)
 from benchmarks.contestants import CONTESTANTS, REFERENCE
+from benchmarks.machine import Machine
 from benchmarks.report import Report
 from benchmarks.results import Job, Measured, Restart, Run
 from benchmarks.workload import Workload, generate
 
 CHILD = "benchmarks.run"
-REPORT_WIDTH = 132
 
 
 @dataclass(frozen=True)
@@ -54,6 +70,7 @@ class Settings:
     repeat: int
     memory: str
     maintenance_seconds: float
+    restart: bool
 
 
 class Benchmark:
@@ -64,19 +81,24 @@ class Benchmark:
         self._directory = directory
         self._console = console
 
-    def run(self) -> list[Run]:
-        runs: list[Run] = []
-        for number, workload in enumerate(self._settings.workloads):
-            source = self._directory / f"input-{number}"
+    def run(self) -> Iterator[list[Run]]:
+        """All runs so far, whenever a workload is done in a repeat."""
+        sources = {
+            workload: self._directory / f"input-{number}"
+            for number, workload in enumerate(self._settings.workloads)
+        }
+        for workload, source in sources.items():
             generate(workload, source)
-            of_workload: list[Run] = []
-            for repeat in range(self._settings.repeat):
-                for name in _rotated(self._settings.contestants, repeat):
-                    of_workload.append(self._run_contestant(name, workload, source, repeat))
-            _require_equal_results(of_workload)
-            runs += of_workload
-            shutil.rmtree(source)
-        return runs
+        runs: list[Run] = []
+        for repeat in range(self._settings.repeat):
+            for workload, source in sources.items():
+                of_workload = [
+                    self._run_contestant(name, workload, source, repeat)
+                    for name in rotated(self._settings.contestants, repeat)
+                ]
+                _require_equal_results(of_workload)
+                runs += of_workload
+                yield runs
 
     def _run_contestant(self, name: str, workload: Workload, source: Path, repeat: int) -> Run:
         begin = time.monotonic()
@@ -91,7 +113,7 @@ class Benchmark:
             self._settings.maintenance_seconds,
         )
         measured = Measured.from_json(run_child(CHILD, "measure", job))
-        restart = Restart(**run_child(CHILD, "restart", job))
+        restart = Restart(**run_child(CHILD, "restart", job)) if self._settings.restart else None
         shutil.rmtree(directory)
         self._console.print(
             f"{workload.label}, repeat {repeat + 1} of {self._settings.repeat}: "
@@ -101,14 +123,9 @@ class Benchmark:
         return Run(name, workload.label, workload.keys, workload.changes, repeat, measured, restart)
 
 
-def _rotated(names: Sequence[str], by: int) -> list[str]:
-    shift = by % len(names)
-    return [*names[shift:], *names[:shift]]
-
-
 def _require_equal_results(runs: Sequence[Run]) -> None:
-    checksums = {run.contestant: run.restart.checksum for run in runs}
-    if len({run.restart.checksum for run in runs}) > 1:
+    checksums = {run.contestant: run.checksums for run in runs}
+    if len(set(checksums.values())) > 1:
         raise ResultsDifferError(
             f"After {runs[0].workload} the contestants put out different rows: {checksums}. One of "
             "the state stores has lost or changed state; its figures would mean nothing."
@@ -118,6 +135,13 @@ def _require_equal_results(runs: Sequence[Run]) -> None:
 @click.command(context_settings={"show_default": True})
 @click.option("--keys", callback=parse_counts, default="100k,1m", help="Keys in the state.")
 @click.option("--changes", callback=parse_counts, default="10k,100k", help="Keys a batch changes.")
+@click.option(
+    "--workloads",
+    "pairs",
+    callback=parse_workloads,
+    help="Keys/changes pairs such as 1m/100k,5m/10k, instead of each of --keys with each of "
+    "--changes.",
+)
 @click.option("--batches", type=click.IntRange(1), default=50, help="Measured batches of a run.")
 @click.option("--warmup", type=click.IntRange(0), default=10, help="Batches before these.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Runs of each contestant.")
@@ -130,6 +154,7 @@ def _require_equal_results(runs: Sequence[Run]) -> None:
 @click.option("--sparse", is_flag=True, help="Keys are random 64-bit numbers, not 0, 1, 2, ...")
 @click.option("--memory", default="4g", help="Heap of each run's JVM.")
 @click.option("--maintenance", type=float, default=2.0, help="Maintenance interval in seconds.")
+@click.option("--restart/--no-restart", default=True, help="Time a restart after each run.")
 @click.option("--profile", is_flag=True, help="Show the phases of sparkckpt's commits.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all to a file.")
 @click.option(
@@ -140,6 +165,7 @@ def _require_equal_results(runs: Sequence[Run]) -> None:
 def main(
     keys: list[int],
     changes: list[int],
+    pairs: list[tuple[int, int]],
     batches: int,
     warmup: int,
     repeat: int,
@@ -148,20 +174,21 @@ def main(
     sparse: bool,
     memory: str,
     maintenance: float,
+    restart: bool,
     profile: bool,
     json_path: Path | None,
     directory: Path | None,
 ) -> None:
     """Compare sparkckpt with Spark's RocksDB and HDFS-backed state stores; figures are ratios."""
     if quick:
-        keys, changes, batches, repeat = [100_000], [10_000], 30, 1
+        keys, changes, pairs, batches, repeat = [100_000], [10_000], [], 30, 1
     names = [name.strip() for name in contestants.split(",")]
     if unknown := set(names) - set(CONTESTANTS):
         raise click.BadParameter(f"{unknown} not among {list(CONTESTANTS)}")
+    sizes = pairs or [(count, changed) for count in keys for changed in changes]
     workloads = [
         Workload(count, changed, batches, warmup, sparse)
-        for count in keys
-        for changed in changes
+        for count, changed in dict.fromkeys(sizes)
         if changed <= count
     ]
     if not workloads:
@@ -172,12 +199,12 @@ def main(
         repeat,
         memory,
         maintenance,
+        restart,
     )
-    console = Console(width=max(Console().width, REPORT_WIDTH))
-    with tempfile.TemporaryDirectory(
-        prefix="sparkckpt-bench-", dir=directory, ignore_cleanup_errors=True
-    ) as work:
-        runs = Benchmark(settings, Path(work), console).run()
+    console = output.console()
+    command = command_line("benchmarks.backend", sys.argv[1:])
+    machine = Machine.here()
+    output.show_start(console, command, machine)
     described = {
         "batches": batches,
         "warmup": warmup,
@@ -186,11 +213,16 @@ def main(
         "memory": memory,
         "maintenance_seconds": maintenance,
     }
-    report = Report(command_line("benchmarks.backend", sys.argv[1:]), described, runs, profile)
-    report.print(console)
-    if json_path is not None:
-        report.write_json(json_path)
-        console.print(f"\nEverything as JSON: {json_path}", highlight=False)
+    with tempfile.TemporaryDirectory(
+        prefix="sparkckpt-bench-", dir=directory, ignore_cleanup_errors=True
+    ) as work:
+        for runs in Benchmark(settings, Path(work), console).run():
+            report = Report(described, runs, profile)
+            # Now and not at the end: what hours have measured survives what fails after them.
+            if json_path is not None:
+                machine = replace(machine, java=runs[0].measured.java_version)
+                output.write(json_path, command, machine, report.findings(), report.data())
+    output.show(console, report.findings())
 
 
 if __name__ == "__main__":

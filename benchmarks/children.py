@@ -7,15 +7,28 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
-from benchmarks.results import Job, write_json
+from benchmarks.results import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 CHILD_TIMEOUT_SECONDS = 1800
 LOG_TAIL_LINES = 40
+PLACES = ("--json", "--markdown", "--plots", "--directory")
+"""Options that say where something goes, and nothing of what is measured."""
+
+
+class Job(Protocol):
+    """What a child process is told: a dataclass that says at least whose run it is, and where."""
+
+    @property
+    def contestant(self) -> str: ...
+    @property
+    def keys(self) -> int: ...
+    @property
+    def directory(self) -> str: ...
 
 
 class ChildFailedError(click.ClickException):
@@ -77,12 +90,33 @@ def parse_counts(_context: click.Context, _option: click.Parameter, text: str) -
         raise click.BadParameter(f"{text!r} is not a list of counts such as 100k,1m") from None
 
 
+def parse_workloads(
+    context: click.Context, option: click.Parameter, text: str | None
+) -> list[tuple[int, int]]:
+    """Pairs of keys and changes such as `1m/100k`."""
+    pairs = []
+    for item in text.split(",") if text else ():
+        counts = parse_counts(context, option, item.replace("/", ","))
+        if len(counts) != 2 or counts[1] > counts[0]:
+            raise click.BadParameter(
+                f"{item!r} is not keys/changes, with no more changes than keys"
+            )
+        pairs.append((counts[0], counts[1]))
+    return pairs
+
+
+def rotated(names: Sequence[str], by: int) -> list[str]:
+    """The order of contestants in a repeat, so that none is always the first."""
+    shift = by % len(names)
+    return [*names[shift:], *names[:shift]]
+
+
 def command_line(module: str, arguments: Sequence[str]) -> str:
     """The command to repeat the figures, without the options that only name places."""
     kept: list[str] = []
     skip = False
     for argument in arguments:
-        if not skip and argument.partition("=")[0] not in ("--json", "--directory"):
+        if not skip and argument.partition("=")[0] not in PLACES:
             kept.append(argument)
-        skip = argument in ("--json", "--directory")
+        skip = argument in PLACES
     return shlex.join(["python", "-m", module, *kept])

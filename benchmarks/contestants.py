@@ -7,6 +7,7 @@ retention. It must never tune one contestant: apart from what names the backend,
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ CONTESTANTS: dict[str, Contestant] = {
     for contestant in (
         Contestant(
             "sparkckpt",
-            "sparkckpt",
-            {},
+            "sparkckpt, RocksDB",
+            {f"{_STORE}.sparkckpt.engine": "rocksdb"},
             "sparkckptDeltaBytes",
             "sparkckptLoadTimeMs",
             is_sparkckpt=True,
@@ -63,7 +64,10 @@ CONTESTANTS: dict[str, Contestant] = {
         Contestant(
             "uncoordinated",
             "sparkckpt, no coordinator",
-            {f"{_STORE}.sparkckpt.coordinator.enabled": "false"},
+            {
+                f"{_STORE}.sparkckpt.engine": "rocksdb",
+                f"{_STORE}.sparkckpt.coordinator.enabled": "false",
+            },
             "sparkckptDeltaBytes",
             "sparkckptLoadTimeMs",
             is_sparkckpt=True,
@@ -88,7 +92,12 @@ CONTESTANTS: dict[str, Contestant] = {
 
 
 def start_session(
-    contestant: Contestant, memory: str, maintenance_interval: str, local_dir: str
+    contestant: Contestant,
+    memory: str,
+    maintenance_interval: str,
+    local_dir: str,
+    master: str = f"local[{CORES}]",
+    extra: Mapping[str, str] = MappingProxyType({}),
 ) -> "SparkSession":
     """A session in a JVM of this process, on the contestant's backend."""
     from pyspark.sql import SparkSession
@@ -107,8 +116,9 @@ def start_session(
         # Nothing is deleted during a run, so what was written can be counted afterwards.
         "spark.sql.streaming.minBatchesToRetain": "100000",
         **contestant.settings,
+        **extra,
     }
-    builder = SparkSession.builder.master(f"local[{CORES}]").appName(f"bench {contestant.name}")
+    builder = SparkSession.builder.master(master).appName(f"bench {contestant.name}")
     for key, value in settings.items():
         builder = builder.config(key, value)
     if contestant.is_sparkckpt:

@@ -12,6 +12,7 @@ storage in which every call takes a while, 30 ms by default.
 
 import json
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -24,9 +25,11 @@ from typing import Any
 
 import click
 from fsspec.implementations.memory import MemoryFileSystem
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks import output
+from benchmarks.children import command_line
+from benchmarks.findings import Findings, Grid
+from benchmarks.machine import Machine
 from sparkckpt.coordinator import (
     Ack,
     CheckpointCoordinator,
@@ -290,14 +293,9 @@ def report_of(measured: list[Measured], size: Size) -> dict[str, float]:
     }
 
 
-def table_of(reports: dict[str, dict[str, float]], size: Size) -> Table:
-    table = Table(
-        title=f"{size.partitions} partitions x {size.stores} stores x {size.files} files, medians"
-    )
-    for column in ("storage", "acked", "finalized", "total", "CPU", "_metadata", "per file"):
-        table.add_column(column, justify="left" if column == "storage" else "right")
-    for name, report in reports.items():
-        table.add_row(
+def findings_of(reports: dict[str, dict[str, float]], size: Size) -> Findings:
+    rows = tuple(
+        (
             name,
             f"{report['acked_seconds']:.2f} s",
             f"{report['finalized_seconds']:.2f} s",
@@ -306,7 +304,14 @@ def table_of(reports: dict[str, dict[str, float]], size: Size) -> Table:
             f"{report['metadata_bytes'] / 1e6:.2f} MB",
             f"{report['bytes_per_reference']:.1f} bytes",
         )
-    return table
+        for name, report in reports.items()
+    )
+    grid = Grid(
+        f"{size.partitions} partitions x {size.stores} stores x {size.files} files, medians",
+        ("storage", "acked", "finalized", "total", "CPU", "_metadata", "per file"),
+        rows,
+    )
+    return Findings((grid,))
 
 
 @click.command(context_settings={"show_default": True})
@@ -321,22 +326,24 @@ def main(
 ) -> None:
     """Measure the coordinator: acknowledgements in, completed checkpoints out."""
     size = Size(partitions, stores, files)
-    console = Console()
+    console, machine = output.console(), Machine.here()
+    command = command_line("benchmarks.coordinator", sys.argv[1:])
+    output.show_start(console, command, machine)
     results: dict[str, list[Measured]] = {}
     with storages(latency) as places:
         for name, storage in places.items():
             results[name] = measure(storage, size, batches)
             console.print(f"{name}: {batches} checkpoints done", highlight=False)
     reports = {name: report_of(measured, size) for name, measured in results.items()}
-    console.print(table_of(reports, size))
+    findings = findings_of(reports, size)
+    output.show(console, findings)
     if json_path is not None:
         everything = {
             "size": asdict(size),
             "medians": reports,
             "checkpoints": {n: [asdict(one) for one in m] for n, m in results.items()},
         }
-        json_path.write_text(json.dumps(everything, indent=2))
-        console.print(f"Everything as JSON: {json_path}", highlight=False)
+        output.write(json_path, command, machine, findings, everything)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,10 @@ class Ratio:
     low: float
     high: float
 
+    @staticmethod
+    def of(ratios: Sequence[float]) -> "Ratio | None":
+        return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
+
     def __str__(self) -> str:
         return f"{self.value:.2f} [{self.low:.2f}-{self.high:.2f}]"
 
@@ -54,26 +58,53 @@ def _per_batch(title: str, value: Callable[[Batch], float], average: Average) ->
     return Metric(title, "ms", lambda run: of_batches(run.measured.batches), of_batches)
 
 
+def _net_seconds(run: Run) -> float | None:
+    return run.restart.net_seconds if run.restart else None
+
+
+BATCH_TIME = _per_batch("batch time, median", lambda batch: batch.trigger_ms, median)
+STATE_TIME = _per_batch(
+    "state time (updates and commit), median",
+    lambda batch: batch.updates_ms + batch.commit_ms,
+    median,
+)
+BYTES_WRITTEN = Metric(
+    "bytes per changed key, all files",
+    "B",
+    lambda run: run.measured.bytes_written() / run.changed_keys,
+)
+COLD_LOAD = Metric("restart to first batch, net of empty", "s", _net_seconds)
+GC_TIME = Metric(
+    "GC time per batch", "ms", lambda run: run.measured.garbage.gc_ms / len(run.measured.batches)
+)
+
 METRICS: tuple[Metric, ...] = (
-    _per_batch("batch time, median", lambda batch: batch.trigger_ms, median),
+    BATCH_TIME,
     _per_batch("batch time, mean", lambda batch: batch.trigger_ms, fmean),
     _per_batch("addBatch, median", lambda batch: batch.add_batch_ms, median),
     _per_batch("state updates, median", lambda batch: batch.updates_ms, median),
     _per_batch("state commit, median", lambda batch: batch.commit_ms, median),
     _per_batch("state commit, mean", lambda batch: batch.commit_ms, fmean),
+    STATE_TIME,
+    GC_TIME,
     Metric(
-        "bytes per changed key, all files",
+        "bytes allocated per changed key",
         "B",
-        lambda run: run.measured.bytes_written() / run.changed_keys,
+        lambda run: run.measured.garbage.allocated_bytes / run.changed_keys,
     ),
+    BYTES_WRITTEN,
     Metric(
         "bytes per changed key, log only",
         "B",
         lambda run: run.measured.bytes_written(log_only=True) / run.changed_keys,
     ),
-    Metric("restart to first batch, net of empty", "s", lambda run: run.restart.net_seconds),
-    Metric("restart to first batch", "s", lambda run: run.restart.full_seconds),
-    Metric("cold load, store metric", "ms", lambda run: run.restart.load_ms),
+    COLD_LOAD,
+    Metric(
+        "restart to first batch", "s", lambda run: run.restart.full_seconds if run.restart else None
+    ),
+    Metric(
+        "cold load, store metric", "ms", lambda run: run.restart.load_ms if run.restart else None
+    ),
 )
 
 
@@ -85,13 +116,18 @@ def compare(runs: Sequence[Run], reference: str) -> list[Comparison]:
             metric,
             _typical([metric.of_run(run) for run in runs if run.contestant == reference]),
             {
-                name: ratio
+                name: found
                 for name in names
-                if (ratio := _ratio(metric, _pairs(runs, name, reference))) is not None
+                if (found := ratio(metric, runs, name, reference)) is not None
             },
         )
         for metric in METRICS
     ]
+
+
+def ratio(metric: Metric, runs: Sequence[Run], name: str, reference: str) -> Ratio | None:
+    """One metric of one contestant against another's, in the runs of one workload."""
+    return _ratio(metric, _pairs(runs, name, reference))
 
 
 def _pairs(runs: Sequence[Run], name: str, reference: str) -> list[tuple[Run, Run]]:

@@ -1,21 +1,18 @@
-"""Shows comparisons: tables in the terminal, the same as Markdown, and everything as JSON."""
+"""States what the runs of the backend benchmark have shown: tables, bars, and charts. Pure."""
 
-import json
-import os
-import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.bars import bars, growth
+from benchmarks.charts import charts
 from benchmarks.contestants import CONTESTANTS, REFERENCE
+from benchmarks.findings import Findings, Grid
 from benchmarks.ratios import Comparison, compare
 from benchmarks.results import Run
+from benchmarks.workload import count_label
 
 PROFILE_METRICS = (
     "sparkckptWriteTimeMs",
@@ -27,47 +24,12 @@ PROFILE_METRICS = (
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What the figures were taken on."""
-
-    cores: int
-    memory_gib: int
-    system: str
-    java: str
-    spark: str
-    python: str
-
-    @staticmethod
-    def of(run: Run) -> "Machine":
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Machine(
-            os.cpu_count() or 0,
-            round(memory / 2**30),
-            f"{platform.system()} {platform.machine()}",
-            run.measured.java_version,
-            run.measured.spark_version,
-            platform.python_version(),
-        )
-
-    def __str__(self) -> str:
-        return (
-            f"{self.cores} cores, {self.memory_gib} GiB, {self.system}, "
-            f"Java {self.java}, Spark {self.spark}, Python {self.python}"
-        )
-
-
-@dataclass(frozen=True)
 class Report:
-    """All runs of one call, and how it was called."""
+    """All runs of one call."""
 
-    command: str
     settings: Mapping[str, Any]
     runs: Sequence[Run]
-    profile: bool
-
-    @property
-    def machine(self) -> Machine:
-        return Machine.of(self.runs[0])
+    profile: bool = False
 
     def by_workload(self) -> dict[str, list[Run]]:
         workloads: dict[str, list[Run]] = {}
@@ -75,34 +37,18 @@ class Report:
             workloads.setdefault(run.workload, []).append(run)
         return workloads
 
-    def print(self, console: Console) -> None:
-        console.print(f"\nMachine: {self.machine}\nCommand: {self.command}\n", highlight=False)
+    def findings(self) -> Findings:
+        grids: list[Grid] = []
         for label, runs in self.by_workload().items():
-            console.print(_ratio_table(label, runs))
-            console.print(_written_table(runs))
+            grids += [_ratio_grid(label, runs), _written_grid(label, runs)]
             if self.profile:
-                console.print(_profile_table(runs))
-        console.print("\nMarkdown:\n", highlight=False)
-        console.out(self.markdown(), highlight=False)
+                grids.append(_profile_grid(label, runs))
+        grids += _growth_grids(self.runs)
+        return Findings(tuple(grids), bars(self.runs), charts(self.runs), (_collectors(self.runs),))
 
-    def markdown(self) -> str:
-        lines = [f"`{self.command}` on {self.machine}:", ""]
-        workloads = self.by_workload().items()
-        names = list(dict.fromkeys(run.contestant for run in self.runs if run.repeat == 0))
-        titles = [CONTESTANTS[name].title for name in CONTESTANTS if name in names]
-        lines.append("| " + " | ".join(["workload", "figure", *titles]) + " |")
-        lines.append("|" + "---|" * (len(titles) + 2))
-        for label, runs in workloads:
-            for number, comparison in enumerate(compare(runs, REFERENCE)):
-                cells = _cells(comparison, [name for name in CONTESTANTS if name in names])
-                first = label if number == 0 else ""
-                lines.append("| " + " | ".join([first, comparison.metric.title, *cells]) + " |")
-        return "\n".join(lines)
-
-    def write_json(self, path: Path) -> None:
-        value = {
-            "command": self.command,
-            "machine": asdict(self.machine),
+    def data(self) -> dict[str, Any]:
+        """The figures, for other programs."""
+        return {
             "settings": dict(self.settings),
             "reference": REFERENCE,
             "workloads": {
@@ -118,7 +64,14 @@ class Report:
             },
             "runs": [asdict(run) for run in self.runs],
         }
-        path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    return [name for name in CONTESTANTS if any(run.contestant == name for run in runs)]
+
+
+def _titles(names: Sequence[str]) -> list[str]:
+    return [CONTESTANTS[name].title for name in names]
 
 
 def _cells(comparison: Comparison, names: Sequence[str]) -> list[str]:
@@ -131,24 +84,25 @@ def _cells(comparison: Comparison, names: Sequence[str]) -> list[str]:
     return [cell(name) for name in names]
 
 
-def _ratio_table(label: str, runs: Sequence[Run]) -> Table:
-    names = [name for name in CONTESTANTS if any(run.contestant == name for run in runs)]
-    table = Table(title=f"{label}: ratios to {CONTESTANTS[REFERENCE].title} \\[lowest-highest]")
-    table.add_column("figure")
-    for name in names:
-        table.add_column(CONTESTANTS[name].title, justify="right")
-    table.add_column("1 is", justify="right")
+def _ratio_grid(label: str, runs: Sequence[Run]) -> Grid:
+    names = _names(runs)
+    rows = []
     for comparison in compare(runs, REFERENCE):
+        if not comparison.ratios and comparison.reference is None:
+            continue
         unit = comparison.metric.unit
         absolute = "-" if comparison.reference is None else f"{comparison.reference:.4g} {unit}"
-        table.add_row(comparison.metric.title, *_cells(comparison, names), absolute)
-    return table
+        rows.append((comparison.metric.title, *_cells(comparison, names), absolute))
+    return Grid(
+        f"{label}: ratios to {CONTESTANTS[REFERENCE].title} [lowest-highest]",
+        ("figure", *_titles(names), "1 is"),
+        tuple(rows),
+    )
 
 
-def _written_table(runs: Sequence[Run]) -> Table:
+def _written_grid(label: str, runs: Sequence[Run]) -> Grid:
     """Where the bytes went: each kind's share of all the reference wrote, and the files a batch."""
-    table = Table(title="written, as a share of the reference's bytes; files a batch in brackets")
-    names = [name for name in CONTESTANTS if any(run.contestant == name for run in runs)]
+    names = _names(runs)
     totals: dict[str, Counter[str]] = {name: Counter() for name in names}
     files: dict[str, Counter[str]] = {name: Counter() for name in names}
     batches: Counter[str] = Counter()
@@ -157,9 +111,7 @@ def _written_table(runs: Sequence[Run]) -> Table:
         files[run.contestant].update(run.measured.written.files)
         batches[run.contestant] += len(run.measured.batches)
     reference = totals[REFERENCE].total() / batches[REFERENCE] if batches[REFERENCE] else 0
-    table.add_column("kind of file")
-    for name in names:
-        table.add_column(CONTESTANTS[name].title, justify="right")
+    rows = []
     for kind in sorted({kind for total in totals.values() for kind in total}):
         cells = [
             f"{totals[name][kind] / batches[name] / reference:.3f} "
@@ -168,30 +120,59 @@ def _written_table(runs: Sequence[Run]) -> Table:
             else "-"
             for name in names
         ]
-        table.add_row(kind, *cells)
-    return table
-
-
-def _profile_table(runs: Sequence[Run]) -> Table:
-    """The phases of sparkckpt's commits; times are sums over its stores, as Spark reports them."""
-    batches = [
-        batch for run in runs if run.contestant == "sparkckpt" for batch in run.measured.batches
-    ]
-    table = Table(title="sparkckpt by phase, per batch")
-    for column in ("metric", "median", "mean", "highest", "mean as a share of"):
-        table.add_column(column, justify="left" if column == "metric" else "right")
-    if not batches:
-        return table
-    commit = fmean(batch.commit_ms for batch in batches)
-    written = fmean(
-        sum(batch.metrics.get(name, 0) for name in PROFILE_METRICS if name.endswith("Bytes"))
-        for batch in batches
+        rows.append((kind, *cells))
+    return Grid(
+        f"{label}: written, as a share of the reference's bytes; files a batch in brackets",
+        ("kind of file", *_titles(names)),
+        tuple(rows),
     )
-    for name in PROFILE_METRICS:
-        values = [batch.metrics.get(name, 0) for batch in batches]
-        whole, title = (commit, "commit") if name.endswith("Ms") else (written, "bytes")
-        share = f"{fmean(values) / whole:.2f} {title}" if whole else "-"
-        unit = "ms" if name.endswith("Ms") else "B"
-        cells = (median(values), fmean(values), max(values))
-        table.add_row(name, *(f"{value:,.0f} {unit}" for value in cells), share)
-    return table
+
+
+def _growth_grids(runs: Sequence[Run]) -> list[Grid]:
+    """How the batch time grows with the state, where the same changes met states of two sizes."""
+    grids = []
+    for changes in sorted({run.changes for run in runs}):
+        sizes = sorted({run.keys for run in runs if run.changes == changes})
+        if len(sizes) < 2:
+            continue
+        rows = []
+        for name in _names(runs):
+            cells = [growth(runs, name, changes, sizes[0], keys) for keys in sizes[1:]]
+            rows.append((CONTESTANTS[name].title, *("-" if c is None else str(c) for c in cells)))
+        title = f"growth: batch time over that with {count_label(sizes[0])} keys in the state, "
+        grids.append(
+            Grid(
+                f"{title}{count_label(changes)} changed a batch",
+                ("backend", *(f"{count_label(keys)} keys" for keys in sizes[1:])),
+                tuple(rows),
+            )
+        )
+    return grids
+
+
+def _collectors(runs: Sequence[Run]) -> str:
+    names = sorted({name for run in runs for name in run.measured.garbage.collectors})
+    return (
+        f"Collectors: {', '.join(names)}. Memory outside of the heap is not counted as allocated."
+    )
+
+
+def _profile_grid(label: str, runs: Sequence[Run]) -> Grid:
+    """The phases of sparkckpt's commits; times are sums over its stores, as Spark reports them."""
+    rows = []
+    for name in _names(runs):
+        batches = [
+            batch for run in runs if run.contestant == name for batch in run.measured.batches
+        ]
+        if CONTESTANTS[name].is_sparkckpt and batches:
+            for metric in PROFILE_METRICS:
+                values = [batch.metrics.get(metric, 0) for batch in batches]
+                unit = "ms" if metric.endswith("Ms") else "B"
+                cells = (median(values), fmean(values), max(values))
+                texts = (f"{value:,.0f} {unit}" for value in cells)
+                rows.append((f"{CONTESTANTS[name].title}: {metric}", *texts))
+    return Grid(
+        f"{label}: sparkckpt by phase, per batch",
+        ("metric", "median", "mean", "highest"),
+        tuple(rows),
+    )

@@ -13,7 +13,6 @@ Then the command alone on a synthetic checkpoint of many partitions, stores and 
 disk and on storage in which every call takes a while: what it costs must depend on files, not rows.
 """
 
-import json
 import shutil
 import subprocess
 import sys
@@ -22,20 +21,24 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks import output
 from benchmarks.children import (
     ResultsDifferError,
     command_line,
     environment,
     parse_counts,
+    rotated,
     run_child,
 )
 from benchmarks.contestants import CONTESTANTS, PARTITIONS, REFERENCE
 from benchmarks.coordinator import Size, SlowMemory, SyntheticQuery
+from benchmarks.findings import Chart, Curve, Findings, Grid
+from benchmarks.machine import Machine
+from benchmarks.ratios import Ratio
 from benchmarks.rescale_run import First
 from benchmarks.results import Job
 from benchmarks.workload import Workload, count_label, generate
@@ -55,6 +58,7 @@ class Run:
 
     contestant: str
     keys: int
+    repeat: int
     rescale_seconds: float
     batch_seconds: float
     checksum: int
@@ -76,7 +80,9 @@ class Synthetic:
     calls: int | None
 
 
-def run(keys: int, changes: int, contestant: str, target: int, source: Path, work: Path) -> Run:
+def run(
+    keys: int, changes: int, contestant: str, repeat: int, target: int, source: Path, work: Path
+) -> Run:
     directory = Path(tempfile.mkdtemp(prefix=f"{contestant}-", dir=work))
     job = Job(
         contestant,
@@ -94,9 +100,8 @@ def run(keys: int, changes: int, contestant: str, target: int, source: Path, wor
         seconds = rescale_command(directory / "checkpoint", target)
     first = First(**run_child(CHILD, "first", job))
     shutil.rmtree(directory)
-    return Run(
-        contestant, keys, seconds + first.rescale_seconds, first.batch_seconds, first.checksum
-    )
+    rescale_seconds = seconds + first.rescale_seconds
+    return Run(contestant, keys, repeat, rescale_seconds, first.batch_seconds, first.checksum)
 
 
 def rescale_command(checkpoint: Path, target: int) -> float:
@@ -140,43 +145,81 @@ def _synthetic(
     return Synthetic(label, size.partitions, size.stores, size.references, seconds, calls)
 
 
-def table_of(runs: Sequence[Run], target: int) -> Table:
-    table = Table(title=f"{PARTITIONS} -> {target} partitions; seconds")
-    for column in ("keys", "backend", "rescale", "first batch", "both", "Spark's is so many times"):
-        table.add_column(column, justify="left" if column == "backend" else "right")
-    for each in runs:
-        (reference,) = (r for r in runs if r.keys == each.keys and r.contestant == REFERENCE)
-        table.add_row(
-            count_label(each.keys),
-            CONTESTANTS[each.contestant].title,
-            f"{each.rescale_seconds:.2f}",
-            f"{each.batch_seconds:.2f}",
-            f"{each.seconds:.2f}",
-            f"{reference.seconds / each.seconds:.1f}",
-        )
-    return table
+def findings_of(runs: Sequence[Run], alone: Sequence[Synthetic], target: int) -> Findings:
+    grids = (_synthetic_grid(alone), _grid(runs, target)) if runs else (_synthetic_grid(alone),)
+    several = len({run.keys for run in runs}) > 1
+    return Findings(grids, charts=(_chart(runs, target),) if several else ())
 
 
-def synthetic_table(rows: Sequence[Synthetic]) -> Table:
-    table = Table(title="the command alone, on a synthetic checkpoint")
-    for column in ("storage", "partitions", "stores", "file references", "seconds", "calls"):
-        table.add_column(column, justify="left" if column == "storage" else "right")
-    for row in rows:
-        table.add_row(
-            row.storage,
-            str(row.partitions),
-            str(row.stores),
-            f"{row.references:,}",
-            f"{row.seconds:.2f}",
-            "-" if row.calls is None else str(row.calls),
+def _grid(runs: Sequence[Run], target: int) -> Grid:
+    rows = []
+    for keys, name in dict.fromkeys((run.keys, run.contestant) for run in runs):
+        own = {r.repeat: r for r in runs if (r.keys, r.contestant) == (keys, name)}
+        others = {r.repeat: r for r in runs if (r.keys, r.contestant) == (keys, REFERENCE)}
+        ratio = Ratio.of([own[n].seconds / others[n].seconds for n in own if n in others])
+        rows.append(
+            (
+                f"{count_label(keys)}, {CONTESTANTS[name].title}",
+                f"{median(run.rescale_seconds for run in own.values()):.2f}",
+                f"{median(run.batch_seconds for run in own.values()):.2f}",
+                f"{median(run.seconds for run in own.values()):.2f}",
+                str(ratio or "-"),
+            )
         )
-    return table
+    return Grid(
+        f"{PARTITIONS} -> {target} partitions: seconds, and ratio to "
+        f"{CONTESTANTS[REFERENCE].title} [lowest-highest]",
+        ("keys, backend", "rescale", "first batch", "both", "ratio"),
+        tuple(rows),
+    )
+
+
+def _synthetic_grid(rows: Sequence[Synthetic]) -> Grid:
+    return Grid(
+        "the command alone, on a synthetic checkpoint",
+        ("storage", "partitions", "stores", "file references", "seconds", "calls"),
+        tuple(
+            (
+                row.storage,
+                str(row.partitions),
+                str(row.stores),
+                f"{row.references:,}",
+                f"{row.seconds:.2f}",
+                "-" if row.calls is None else str(row.calls),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _chart(runs: Sequence[Run], target: int) -> Chart:
+    names = dict.fromkeys(run.contestant for run in runs)
+    curves = (
+        Curve.through(
+            CONTESTANTS[name].title,
+            ((run.keys, run.seconds) for run in runs if run.contestant == name),
+        )
+        for name in names
+    )
+    return Chart(
+        "rescale",
+        f"rescaling {PARTITIONS} -> {target} partitions, and the next batch",
+        "keys in the state",
+        "s",
+        tuple(curves),
+    )
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--keys", callback=parse_counts, default="100k,1m,5m", help="Keys in the state.")
 @click.option("--changes", type=click.IntRange(1), default=10_000, help="Keys a batch changes.")
 @click.option("--to", "target", type=click.IntRange(1), default=6, help="The new parallelism.")
+@click.option("--repeat", type=click.IntRange(1), default=1, help="Runs of each contestant.")
+@click.option(
+    "--contestants",
+    default=",".join(SUBJECTS),
+    help=f"Which of {', '.join(SUBJECTS)} to run; {REFERENCE} always does.",
+)
 @click.option("--partitions", type=click.IntRange(1), default=200, help="Of the synthetic one.")
 @click.option("--stores", type=click.IntRange(1), default=4, help="Of the synthetic one.")
 @click.option("--files", type=click.IntRange(1), default=16, help="Of each of its stores.")
@@ -186,6 +229,8 @@ def main(
     keys: list[int],
     changes: int,
     target: int,
+    repeat: int,
+    contestants: str,
     partitions: int,
     stores: int,
     files: int,
@@ -193,10 +238,14 @@ def main(
     json_path: Path | None,
 ) -> None:
     """Compare `sparkckpt rescale` with Spark's own repartitioning of a checkpoint."""
-    console = Console()
-    console.print(f"Command: {command_line('benchmarks.rescale', sys.argv[1:])}", highlight=False)
+    named = [name.strip() for name in contestants.split(",")]
+    if unknown := set(named) - {*SUBJECTS, REFERENCE}:
+        raise click.BadParameter(f"{unknown} not among {[*SUBJECTS, REFERENCE]}")
+    names = [name for name in SUBJECTS if name in named] + [REFERENCE]
+    console, machine = output.console(), Machine.here()
+    command = command_line("benchmarks.rescale", sys.argv[1:])
+    output.show_start(console, command, machine)
     alone = list(synthetic(Size(partitions, stores, files), target * 10, latency))
-    console.print(synthetic_table(alone))
     runs: list[Run] = []
     with tempfile.TemporaryDirectory(
         prefix="sparkckpt-bench-", ignore_cleanup_errors=True
@@ -205,18 +254,21 @@ def main(
         for count in keys:
             source = work / f"input-{count}"
             generate(Workload(count, min(changes, count), 1, WARMUP_BATCHES), source)
-            of_size = [
-                run(count, min(changes, count), contestant, target, source, work)
-                for contestant in (*SUBJECTS, REFERENCE)
-            ]
-            if len({each.checksum for each in of_size}) > 1:
-                raise ResultsDifferError(f"With {count} keys the backends put out different rows")
-            runs += of_size
-            console.print(table_of(of_size, target))
+            for number in range(repeat):
+                of_repeat = [
+                    run(count, min(changes, count), name, number, target, source, work)
+                    for name in rotated(names, number)
+                ]
+                if len({each.checksum for each in of_repeat}) > 1:
+                    raise ResultsDifferError(f"With {count} keys the rows put out differ")
+                runs += of_repeat
+                console.print(f"{count_label(count)} keys, repeat {number + 1} done")
             shutil.rmtree(source)
+    findings = findings_of(runs, alone, target)
+    output.show(console, findings)
     if json_path is not None:
-        values = {"runs": runs, "synthetic": alone}
-        json_path.write_text(json.dumps(values, default=asdict, indent=1) + "\n")
+        values = {"runs": list(map(asdict, runs)), "synthetic": list(map(asdict, alone))}
+        output.write(json_path, command, machine, findings, values)
 
 
 if __name__ == "__main__":

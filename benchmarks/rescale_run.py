@@ -18,8 +18,8 @@ import sparkckpt
 from benchmarks.contestants import CONTESTANTS, Contestant, start_session
 from benchmarks.results import Job, write_json
 from benchmarks.run import (
-    OBSERVATION,
     UnexpectedRunError,
+    checksum_of,
     java_version,
     start_query,
     stop_jvm,
@@ -94,7 +94,7 @@ def first(session: SparkSession, contestant: Contestant, job: Job) -> First:
         raise UnexpectedRunError(
             f"The batch ran in {partitions} partitions, not {job.target_parallelism}"
         )
-    return First(seconds, batch_seconds, report["observedMetrics"][OBSERVATION]["checksum"])
+    return First(seconds, batch_seconds, checksum_of(report))
 
 
 def rescale(

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.jvm import Garbage
 from benchmarks.statedir import FileKind, Written
 
 
@@ -44,13 +45,21 @@ class Measured:
 
     batches: list[Batch]
     written: Written
+    garbage: Garbage
+    checksum: int
+    """Over the rows which the last batch put out: equal for all contestants or one is wrong."""
     spark_version: str
     java_version: str
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> "Measured":
         batches = [Batch(**batch) for batch in value["batches"]]
-        return Measured(**{**value, "batches": batches, "written": Written(**value["written"])})
+        typed = {
+            "batches": batches,
+            "written": Written(**value["written"]),
+            "garbage": Garbage(**value["garbage"]),
+        }
+        return Measured(**{**value, **typed})
 
     def bytes_written(self, log_only: bool = False) -> int:
         return sum(
@@ -68,7 +77,7 @@ class Restart:
     empty_seconds: float
     load_ms: int | None
     checksum: int
-    """Over the rows which that batch put out: equal for all contestants or one is wrong."""
+    """Over the rows which that batch put out."""
 
     @property
     def net_seconds(self) -> float:
@@ -85,11 +94,16 @@ class Run:
     changes: int
     repeat: int
     measured: Measured
-    restart: Restart
+    restart: Restart | None
+    """None if the call asks for no restarts."""
 
     @property
     def changed_keys(self) -> int:
         return self.changes * len(self.measured.batches)
+
+    @property
+    def checksums(self) -> tuple[int, int | None]:
+        return self.measured.checksum, self.restart.checksum if self.restart else None
 
 
 def write_json(value: Any, path: Path) -> None:

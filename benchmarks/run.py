@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.contestants import CONTESTANTS, Contestant, start_session
+from benchmarks.jvm import GarbageMeter
 from benchmarks.results import Batch, Job, Measured, Restart, write_json
 from benchmarks.statedir import StateDirWatch, written_between
 from benchmarks.workload import SCHEMA, InputFiles, publish
@@ -50,8 +51,9 @@ def measure(session: SparkSession, contestant: Contestant, job: Job) -> Measured
         query = start_query(session, directory / "in", directory / "checkpoint")
         query.processAllAvailable()
         before = watch.settle(quiet_seconds)
-        publish(files.measured, directory / "in")
-        query.processAllAvailable()
+        with GarbageMeter(session.sparkContext._gateway) as meter:
+            publish(files.measured, directory / "in")
+            query.processAllAvailable()
         after = watch.settle(quiet_seconds)
     reports = batch_reports(query)[-len(files.measured) :]
     query.stop()
@@ -60,6 +62,8 @@ def measure(session: SparkSession, contestant: Contestant, job: Job) -> Measured
     return Measured(
         [batch_of(report) for report in reports],
         written_between(before, after),
+        meter.garbage,
+        checksum_of(reports[-1]),
         session.version,
         java_version(session),
     )
@@ -84,7 +88,7 @@ def restart(session: SparkSession, contestant: Contestant, job: Job) -> Restart:
         full_seconds,
         empty_seconds,
         state_of(report)["customMetrics"][load] if load else None,
-        report["observedMetrics"][OBSERVATION]["checksum"],
+        checksum_of(report),
     )
 
 
@@ -171,6 +175,10 @@ def verify(report: Any, contestant: Contestant, keys: int, changes: int) -> None
         or is_sparkckpt != contestant.is_sparkckpt
     ):
         raise UnexpectedRunError(f"The state store was not that of {contestant.title}")
+
+
+def checksum_of(report: Any) -> int:
+    return int(report["observedMetrics"][OBSERVATION]["checksum"])
 
 
 def state_of(report: Any) -> Any:
