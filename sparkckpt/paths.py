@@ -7,6 +7,7 @@ those of another directory by their URL. The same file may be written `/a/b`, `f
 
 import posixpath
 import re
+import string
 from dataclasses import dataclass
 
 from sparkckpt.storage import Storage
@@ -15,6 +16,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)?")
 _S3 = frozenset({"s3", "s3n", "s3a"})
 _LOCAL = frozenset({"file", "local"})
 _STATE = "state"
+_PLAIN = frozenset(string.ascii_letters + string.digits + "_-")
 
 
 def is_absolute(path: str) -> bool:
@@ -36,6 +38,11 @@ def canonical(url: str) -> str:
         authority, path = "", f"/{authority}{path}"
     path = re.sub("//+", "/", path)
     return f"{scheme}://{authority}{path if path == '/' else path.rstrip('/')}"
+
+
+def escaped_family(family: str) -> str:
+    """The name of a column family as the names of its files have it (PROTOCOL.md section 2)."""
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in family.encode())
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,13 @@ from dataclasses import dataclass, replace
 from sparkckpt.errors import FileMissingError
 from sparkckpt.format.handle import StateFileRef
 from sparkckpt.format.metadata import OperatorState
+from sparkckpt.format.operatorstate import OperatorStateHandle
 from sparkckpt.paths import StateRoot, is_absolute
 from sparkckpt.restoration.state import Progress
 from sparkckpt.storage import Storage
+
+StateData = StateFileRef | OperatorStateHandle
+"""What a handle refers to: where in which file it lies."""
 
 THREADS = 16
 SOURCES = "sources"
@@ -42,10 +46,10 @@ def copied_states(
     """
     copies: dict[str, StateCopy] = {}
 
-    def copied(operator_id: int, partition: int, store: str) -> Callable[[StateFileRef], str]:
+    def copied(operator_id: int, partition: int, store: str) -> Callable[[StateData], str]:
         directory = f"{operator_id}/{partition}/" + ("" if store == "default" else f"{store}/")
 
-        def path(file: StateFileRef) -> str:
+        def path(file: StateData) -> str:
             name = root.name_of(file.path)
             if name not in copies:
                 inside = not is_absolute(name)
@@ -67,7 +71,7 @@ def referred_states(
 ) -> tuple[OperatorState, ...]:
     """The operators with the URLs of their files, for use in another directory."""
 
-    def url(file: StateFileRef) -> str:
+    def url(file: StateData) -> str:
         name = root.name_of(file.path)
         return name if is_absolute(name) else f"{root.url}/{name}"
 
@@ -75,7 +79,7 @@ def referred_states(
 
 
 def replace_paths(
-    operator: OperatorState, path_of: Callable[[int, int, str], Callable[[StateFileRef], str]]
+    operator: OperatorState, path_of: Callable[[int, int, str], Callable[[StateData], str]]
 ) -> OperatorState:
     """The operator with other paths; `path_of` gives, for an operator, partition and store, the
     function that gives that of a file."""
@@ -88,7 +92,10 @@ def replace_paths(
                 replace(family, files=tuple(replace(f, path=path(f)) for f in family.files))
                 for family in handle.families
             )
-            handles.append(replace(handle, families=families))
+            state = handle.operator_state
+            if state is not None:
+                state = replace(state, path=path(state))
+            handles.append(replace(handle, families=families, operator_state=state))
         subtasks.append(replace(subtask, handles=tuple(handles)))
     return replace(operator, subtasks=tuple(subtasks))
 

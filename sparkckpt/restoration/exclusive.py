@@ -44,6 +44,11 @@ class Exclusive:
         if not held:
             raise NewerOwnerError(self.storage.where(""))
 
+    def keep(self) -> None:
+        """The same where it is asked often: only now and then it looks."""
+        if self.lease.needs_renewal(self.clock()):
+            self.confirm()
+
 
 @contextmanager
 def exclusively(

@@ -11,7 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sparkckpt.checkpoints.directory import CheckpointDirectory, Location
-from sparkckpt.errors import CheckpointChangedError, CheckpointNotRestorableError
+from sparkckpt.errors import (
+    CheckpointChangedError,
+    CheckpointNotRestorableError,
+    IsASavepointError,
+)
 from sparkckpt.format.manifest import manifest_path, new_manifest_id
 from sparkckpt.format.metadata import write_metadata
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM
@@ -40,7 +44,10 @@ def rescale(path: Location, parallelism: int, *, progress: Progress | None = Non
     Raises QueryRunningError while a query runs there, and InvalidParallelismError for a number
     that is not from 1 to the checkpoint's number of key groups.
     """
-    return rescale_in(CheckpointDirectory.open(path).storage, parallelism, progress=progress)
+    directory = CheckpointDirectory.open(path)
+    if directory.savepoint is not None:
+        raise IsASavepointError(directory.storage.where(""))
+    return rescale_in(directory.storage, parallelism, progress=progress)
 
 
 def rescale_in(

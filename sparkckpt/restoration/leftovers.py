@@ -1,13 +1,14 @@
 """The target of a restore, an import or an export: whose it is, and what a former run has left.
 
-A target is new, or marked by a run of the same that was broken off. Of such a run everything goes
-that it may have written, and nothing else: a query may keep its output, or its input, below its
-checkpointLocation.
+A target is new, but for leases of former tries, or marked by a run of the same that was broken off.
+Of such a run everything goes that it may have written, and nothing else: a query may keep its
+output, or its input, below its checkpointLocation.
 """
 
 from collections.abc import Collection, Sequence
 
 from sparkckpt.coordinator.committed import STATE
+from sparkckpt.coordinator.lease import OWNERS
 from sparkckpt.coordinator.restored import RESTORED_PATH
 from sparkckpt.errors import TargetNotEmptyError
 from sparkckpt.format.manifest import MANIFESTS
@@ -41,7 +42,8 @@ def leftover_of(
         ids = checkpoint_ids(target.list_names(DIRECTORY))
         names += [f"{DIRECTORY}/chk-{checkpoint_id}" for checkpoint_id in ids]
     else:
-        names = list({path.split("/")[0] for path in target.find("")})
+        found = (path for path in target.find("") if not path.startswith(f"{OWNERS}/"))
+        names = list({path.split("/")[0] for path in found})
     if names:
         raise TargetNotEmptyError(target.where(""), sorted(names))
     return None

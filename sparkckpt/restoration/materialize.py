@@ -1,7 +1,8 @@
 """A new checkpoint directory from a checkpoint of another one.
 
 A marker comes first and goes last: while it stands, no query starts there and the same restore may
-be run again, which clears away what the other has left. In between the files that the state lies in
+be run again, which clears away what the other has left, but not while that one is at work: it holds
+the lease of the target. In between the files that the state lies in
 are made sure of (pinned, claimed or copied), then the directory is built up, Spark's logs last.
 Nothing is written into the target before it is known that the restore is possible, and the source
 is never changed but for a pin, or a lease and the claim.
@@ -32,7 +33,7 @@ from sparkckpt.restoration.copies import (
     copy_states,
     referred_states,
 )
-from sparkckpt.restoration.exclusive import Clock, exclusively, wall_clock
+from sparkckpt.restoration.exclusive import Clock, Exclusive, exclusively, wall_clock
 from sparkckpt.restoration.leftovers import clear_leftover, leftover_of
 from sparkckpt.restoration.markers import (
     Restoring,
@@ -112,13 +113,13 @@ def restore_into(
     target_url: str,
     options: RestoreOptions,
     *,
-    started: bool = False,
+    run_id: str | None = None,
     clock: Clock = wall_clock,
     progress: Progress | None = None,
 ) -> RestoreReport:
-    """The same between directories that are open already. With `started` the target is that of a
-    query which is about to start: it has its id, and keeps it."""
-    run = _Restore(source, target, target_url, options, started, clock, progress or _say_nothing)
+    """The same between directories that are open already. With `run_id` the target is that of a
+    query of which this run is about to start: it has its id, and keeps it."""
+    run = _Restore(source, target, target_url, options, run_id, clock, progress or _say_nothing)
     return run.run()
 
 
@@ -128,25 +129,35 @@ class _Restore:
     target: Storage
     target_url: str
     options: RestoreOptions
-    started: bool
+    run_id: str | None
     clock: Clock
     progress: Progress
+
+    @property
+    def started(self) -> bool:
+        return self.run_id is not None
 
     def run(self) -> RestoreReport:
         began = time.monotonic()
         self.source.refuse_if_unusable(self.target_url)
-        leftover = leftover_of(self.target, self.source.url, MODES, self.started)
+        self._leftover()
         with (
             exclusively(self.source.storage, "restore", self.clock)
             if self.options.mode == CLAIM
             else nullcontext()
         ):
             plan = self._plan()
-            pin = self._mark(overwrite=leftover is not None)
-            plan, pin, pinned = self._protect(plan, pin)
-            if leftover is not None:
-                remove_pins(self.source, leftover.pin, {self.source.url, *pinned})
-            return self._build(plan, pin, pinned, leftover is not None, began)
+            with exclusively(self.target, "restore", self.clock, self.run_id) as owned:
+                # Another may have restored, or begun to, while this one was planned.
+                leftover = self._leftover()
+                pin = self._mark(overwrite=leftover is not None)
+                plan, pin, pinned = self._protect(plan, pin)
+                if leftover is not None:
+                    remove_pins(self.source, leftover.pin, {self.source.url, *pinned})
+                return self._build(owned, plan, pin, pinned, leftover is not None, began)
+
+    def _leftover(self) -> Restoring | None:
+        return leftover_of(self.target, self.source.url, MODES, self.started)
 
     def _mark(self, overwrite: bool) -> str:
         """Says in the target what is under way, and draws a name for the pin that it needs.
@@ -190,7 +201,13 @@ class _Restore:
         raise CheckpointNotFoundError(source.storage.where(""), gone, ids)
 
     def _build(
-        self, plan: RestorePlan, pin: str, pinned: Sequence[str], again: bool, began: float
+        self,
+        owned: Exclusive,
+        plan: RestorePlan,
+        pin: str,
+        pinned: Sequence[str],
+        again: bool,
+        began: float,
     ) -> RestoreReport:
         snapshot, source, target = plan.snapshot, self.source, self.target
         metadata, mode = snapshot.metadata, self.options.mode
@@ -207,11 +224,13 @@ class _Restore:
             target.below(STATE),
             copies.values(),
             present,
-            self.progress,
+            self._progress(owned),
         )
+        owned.confirm()
         for path, data in files.before_sources():
             target.write_atomic(path, data, overwrite=True)
         copy_sources(source.storage, target)
+        owned.confirm()
         for path, data in files.after_sources():
             target.write_atomic(path, data, overwrite=True)
         if mode == COPY:
@@ -252,6 +271,15 @@ class _Restore:
             pin=kept,
             warnings=plan.warnings,
         )
+
+    def _progress(self, owned: Exclusive) -> Progress:
+        """Copying may take longer than a lease lasts."""
+
+        def progress(done: int, total: int) -> None:
+            owned.keep()
+            self.progress(done, total)
+
+        return progress
 
     def _files(self, plan: RestorePlan) -> TargetFiles:
         metadata = plan.snapshot.metadata

@@ -12,9 +12,12 @@ from sparkckpt.errors import (
     InvalidParallelismError,
     NonRestoredStateError,
     OperatorMappingError,
+    OperatorStateTooLargeError,
 )
 from sparkckpt.format.handle import FamilyFiles, StateHandle
 from sparkckpt.format.metadata import OperatorState, OperatorSubtaskState
+from sparkckpt.format.operatorstate import MAX_BLOB_BYTES
+from sparkckpt.format.redistribution import bytes_of_largest
 from sparkckpt.format.slices import slices_of
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM, KeyGroupRange, range_of
 from sparkckpt.restoration.additions import NewOperator
@@ -67,8 +70,8 @@ def plan_operators(
 ) -> tuple[OperatorPlan, ...]:
     """The operators of the restored query, by their new ids.
 
-    Raises OperatorMappingError if the changes lead to no query, and NonRestoredStateError if they
-    leave state behind without leave.
+    Raises OperatorMappingError if the changes lead to no query, NonRestoredStateError if they
+    leave state behind without leave, and what `check_redistribution` raises.
     """
     known = {operator.operator_id: operator for operator in operators}
     for operator_id in (*changes.mapped, *changes.dropped):
@@ -158,7 +161,22 @@ def _in_words(operator: OperatorState) -> str:
     return f"operator {operator.operator_id} ({operator.operator_name})"
 
 
+def check_redistribution(operator: OperatorState, parallelism: int) -> None:
+    """Raises OperatorStateModesError or OperatorStateTooLargeError if the partitions of an operator
+    could not load their operator state, however small the keyed state may be."""
+    for store in operator.subtasks[0].handles:
+        written = [
+            handle.operator_state.states if handle.operator_state else ()
+            for handle in operator.handles
+            if handle.store_name == store.store_name
+        ]
+        size = bytes_of_largest(written, parallelism)
+        if size > MAX_BLOB_BYTES:
+            raise OperatorStateTooLargeError(_in_words(operator), size, parallelism, MAX_BLOB_BYTES)
+
+
 def _restored(new_id: int, operator: OperatorState, parallelism: int) -> OperatorPlan:
+    check_redistribution(operator, parallelism if operator.keyed else 1)
     return OperatorPlan(
         operator_id=new_id,
         name=operator.operator_name,

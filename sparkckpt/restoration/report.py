@@ -97,10 +97,9 @@ def operator_reports(
 def totals(operators: Iterable[OperatorState]) -> tuple[int, int]:
     """Files and bytes of state; what several stores refer to counts once."""
     lengths = {
-        (file.path, file.offset): file.length
+        (data.path, data.offset): data.length
         for operator in operators
         for handle in operator.handles
-        for family in handle.families
-        for file in family.files
+        for data in handle.data
     }
     return len({path for path, _ in lengths}), sum(lengths.values())

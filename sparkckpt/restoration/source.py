@@ -15,6 +15,7 @@ from sparkckpt.checkpoints.directory import Location
 from sparkckpt.coordinator.committed import STATE
 from sparkckpt.coordinator.pins import pin_path
 from sparkckpt.coordinator.restored import CLAIMED_PATH, claimed_by
+from sparkckpt.coordinator.savepoints import completed_savepoint
 from sparkckpt.errors import (
     CheckpointNotFoundError,
     CorruptStateError,
@@ -42,7 +43,7 @@ from sparkckpt.restoration.state import (
     named_checkpoint,
     with_master_states,
 )
-from sparkckpt.sparklog import SparkCheckpoint
+from sparkckpt.sparklog import SparkCheckpoint, offsets_path
 from sparkckpt.storage import Storage
 
 _ONE_CHECKPOINT = re.compile(r"(.*?)/*_sparkckpt/chk-(\d+)(?:/_metadata)?/*")
@@ -66,7 +67,7 @@ def open_storage(path: Location, filesystem: Any = None) -> tuple[Storage, str]:
 
 @dataclass(frozen=True)
 class Source:
-    """A checkpointLocation; `url` is its canonical URL."""
+    """A checkpointLocation or a savepoint; `url` is its canonical URL."""
 
     storage: Storage
     url: str
@@ -77,7 +78,7 @@ class Source:
     def at(
         cls, path: Location, checkpoint_id: int | None = None, filesystem: Any = None
     ) -> "Source":
-        """A checkpointLocation, or `_sparkckpt/chk-<id>` in one."""
+        """A checkpointLocation, `_sparkckpt/chk-<id>` in one, or a savepoint."""
         text = os.fspath(path)
         one = _ONE_CHECKPOINT.fullmatch(text)
         if one is not None:
@@ -87,7 +88,8 @@ class Source:
         storage, url = open_storage(text, filesystem)
         if not storage.exists(""):
             raise NotACheckpointError(storage.where(""), "it does not exist")
-        SparkCheckpoint.at(storage)
+        if completed_savepoint(storage) is None:
+            SparkCheckpoint.at(storage)
         return cls(storage, url, checkpoint_id)
 
     @property
@@ -168,10 +170,20 @@ def take_snapshot(source: Source, clock: Clock, held: bool = False) -> Snapshot:
         checkpoint_id=checkpoint_id,
         newest_id=max(checkpoint_ids(names), default=0),
         last_committed=last,
-        planned=logs.offsets_log if current and logs.planned == metadata.batch_id + 1 else None,
+        planned=_planned(logs, metadata),
         newest_offsets=logs.offsets_log if current else None,
         damage=str(damage) if damage else None,
     )
+
+
+def _planned(logs: Logs, metadata: CheckpointMetadata) -> LogEntry | None:
+    """The next batch, in the logs of a query or in what a savepoint has of them."""
+    path = offsets_path(metadata.batch_id + 1)
+    if logs.commit is None:
+        states = (s for s in metadata.master_states if s.path == path)
+        return next((LogEntry(path, state.content, path) for state in states), None)
+    current = logs.commit.batch_id == metadata.batch_id
+    return logs.offsets_log if current and logs.planned == metadata.batch_id + 1 else None
 
 
 def _last_committed(

@@ -30,6 +30,7 @@ from sparkckpt.restoration.state import DIRECTORY, newest_batches
 from sparkckpt.sparklog.edits import SHUFFLE_PARTITIONS
 from sparkckpt.storage import Storage
 from sparkckpt.transfer.job import Progress, Side, move_state, transfer_session
+from sparkckpt.transfer.operatorstate import refuse_operator_state
 from sparkckpt.transfer.report import TransferReport
 from sparkckpt.transfer.source import (
     HDFS_BACKED,
@@ -94,6 +95,7 @@ def export_checkpoint(
     *,
     parallelism: int | None = None,
     checkpoint_format: int = 1,
+    drop_operator_state: bool = False,
     spark: "SparkSession | None" = None,
     confs: Mapping[str, str] | None = None,
     progress: Progress | None = None,
@@ -102,7 +104,8 @@ def export_checkpoint(
     stopped query's sparkckpt checkpoint, at its last committed batch.
 
     `checkpoint_format` is Spark's spark.sql.streaming.stateStore.checkpointFormatVersion: 1 is its
-    default, and goes on without any setting.
+    default, and goes on without any setting. Operator state, for which Spark has no place, is
+    refused unless it is to be dropped.
     """
     checkpoint = SourceCheckpoint.read(*open_storage(source))
     storage = checkpoint.storage
@@ -115,6 +118,8 @@ def export_checkpoint(
         raise InvalidConfError.value("parallelism", wanted, "it must be at least 1")
     if checkpoint_format not in (1, 2):
         raise InvalidConfError.value("checkpoint_format", checkpoint_format, "it must be 1 or 2")
+    if not drop_operator_state:
+        refuse_operator_state(checkpoint)
     changes = {PROVIDER: ROCKSDB, SHUFFLE_PARTITIONS: str(wanted), STRICT_DISTRIBUTION: "true"}
     transfer = Transfer("export", checkpoint, *open_storage(target))
     return _Move(

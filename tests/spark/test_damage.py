@@ -111,8 +111,13 @@ DAMAGES: Mapping[str, tuple[Find, Edit, str]] = {
     "handle missing": (handle_path, lambda d: None, "SPARKCKPT_UNREADABLE_FILE"),
     "handle newer": (
         handle_path,
-        lambda d: d[:8] + b"\x02\0\0\0" + d[12:],
+        lambda d: d[:8] + b"\x03\0\0\0" + d[12:],
         "SPARKCKPT_NEWER_FORMAT",
+    ),
+    "handle of another version": (
+        handle_path,
+        lambda d: d[:8] + b"\x02\0\0\0" + d[12:],
+        "SPARKCKPT_CORRUPT_FILE",
     ),
     "backend file damaged": (backend_file, lambda d: d[:5], "SPARKCKPT_UNREADABLE_BACKEND_FILE"),
     "backend file newer": (

@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sparkckpt.errors import (
     ForeignCheckpointError,
     InvalidConfError,
     InvalidParallelismError,
+    NewerOwnerError,
     NonRestoredStateError,
     NotACheckpointError,
     OperatorMappingError,
@@ -36,6 +38,7 @@ from sparkckpt.errors import (
 )
 from sparkckpt.format.manifest import load_manifest
 from sparkckpt.format.metadata import metadata_path
+from sparkckpt.restoration.exclusive import wall_clock
 from sparkckpt.restoration.inplace import rescale_in
 from sparkckpt.restoration.materialize import restore_into
 from sparkckpt.restoration.request import RestoreOptions
@@ -382,7 +385,7 @@ def test_the_directory_of_a_query_that_is_about_to_start(location: Path, target:
 
     def restore(mode: str) -> Any:
         options = RestoreOptions(parallelism=3, mode=mode)
-        return restore_into(Source.at(location), *open_storage(target), options, started=True)
+        return restore_into(Source.at(location), *open_storage(target), options, run_id="run")
 
     report = restore("claim")
     assert report.query_id == "started"
@@ -391,7 +394,7 @@ def test_the_directory_of_a_query_that_is_about_to_start(location: Path, target:
         restore("claim")
 
 
-@pytest.mark.parametrize("killed", [None, 1, 8])
+@pytest.mark.parametrize("killed", [None, 3, 10])
 def test_what_a_query_keeps_in_its_directory_stays(
     location: Path, target: Path, killed: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,10 +412,10 @@ def test_what_a_query_keeps_in_its_directory_stays(
     options = RestoreOptions(mode="copy")
     if killed is not None:
         with killed_at(monkeypatch, killed, after=True), pytest.raises(Killed):
-            restore_into(source, *open_storage(target), options, started=True)
+            restore_into(source, *open_storage(target), options, run_id="run")
         (target / "state/0/9").mkdir(parents=True, exist_ok=True)
         (target / "state/0/9/half.arrow").write_bytes(b"left")
-    report = restore_into(source, *open_storage(target), options, started=True)
+    report = restore_into(source, *open_storage(target), options, run_id="run")
     found = files_of(target)
     assert {path: found[path] for path in kept} == kept
     assert report.query_id == "started" and "state/0/9/half.arrow" not in found
@@ -422,7 +425,7 @@ def test_what_a_query_keeps_in_its_directory_stays(
 def test_checkpoints_of_another_query_are_in_the_way(location: Path, target: Path) -> None:
     (target / "_sparkckpt/chk-3").mkdir(parents=True)
     with pytest.raises(TargetNotEmptyError, match="it holds _sparkckpt/chk-3"):
-        restore_into(Source.at(location), *open_storage(target), RestoreOptions(), started=True)
+        restore_into(Source.at(location), *open_storage(target), RestoreOptions(), run_id="run")
 
 
 def test_a_claim_takes_what_is_there_once_it_has_the_lease(
@@ -585,8 +588,33 @@ def test_another_restore_is_under_way(
     path.write_text("{")
     with pytest.raises(CorruptStateError):
         sparkckpt.restore(location, target)
-    path.write_text(json.dumps({**marker, "host": "elsewhere"}))
+    path.write_text(json.dumps({**marker, "host": "elsewhere", "mode": "no-claim"}))
+    theirs = Lease.claim(Storage.at(target), "command restore", wall_clock())
+    owner = target / "_sparkckpt/owner/1"
+    owner.write_bytes(replace(theirs.owner, host="elsewhere").to_bytes())
+    with pytest.raises(QueryRunningError, match=r"command restore, on elsewhere.*nothing was"):
+        sparkckpt.restore(location, target)
+    assert json.loads(path.read_text())["host"] == "elsewhere"
+    theirs.release(wall_clock())
     assert sparkckpt.restore(location, target).pin not in (None, "restore-x")
+    assert running_owner(Storage.at(target), wall_clock()) is None
+
+
+def test_who_has_been_overtaken_leaves_the_target_to_the_other(
+    location: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = Storage.copy
+
+    def overtaken(self: Storage, path: str, other: Storage, to: str) -> None:
+        copies(self, path, other, to)
+        if not list((target / "_sparkckpt/owner").glob("2")):
+            Lease.claim(Storage.at(target), "command restore", wall_clock())
+
+    monkeypatch.setattr(Storage, "copy", overtaken)
+    with pytest.raises(NewerOwnerError):
+        sparkckpt.restore(location, target, mode="copy")
+    assert not (target / "commits").exists()
+    assert (target / "_sparkckpt/restoring.json").exists()
 
 
 def test_spark_finds_its_settings(location: Path, target: Path) -> None:
