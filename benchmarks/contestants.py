@@ -56,7 +56,7 @@ CONTESTANTS: dict[str, Contestant] = {
         Contestant(
             "memory",
             "sparkckpt, memory",
-            {f"{_STORE}.sparkckpt.engine": "memory"},
+            {f"{_STORE}.sparkckpt.engine": "auto"},
             "sparkckptMemoryPageBytes",
             "sparkckptLoadTimeMs",
             is_sparkckpt=True,

@@ -139,15 +139,15 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "engine",
         "string",
-        "rocksdb",
-        "Working state of the executors: rocksdb (on local disk) or memory (on the heap).",
-        _choice("rocksdb", "memory"),
+        "auto",
+        "Working state of executors: auto (memory, rocksdb when it is full), memory or rocksdb.",
+        _choice("auto", "memory", "rocksdb"),
     ),
     Option(
         "memory.limit",
         "bytes",
         0,
-        "What engine=memory may hold in one executor; 0: half of its heap.",
+        "What the state of engine=auto and memory may take of one executor's heap; 0: half of it.",
         _bytes,
     ),
     Option(

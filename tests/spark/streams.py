@@ -66,15 +66,12 @@ SPARKCKPT = Backend(
     "sparkckpt",
     {STATE_STORE + "sparkckpt.merge.maxDeltas": "3"},
     segment_confs=(
-        {},
-        {
-            STATE_STORE + "sparkckpt.inlineThreshold": "0",
-            STATE_STORE + "sparkckpt.engine": "memory",
-        },
+        {STATE_STORE + "sparkckpt.memory.limit": "16k"},
+        {STATE_STORE + "sparkckpt.inlineThreshold": "0"},
     ),
 )
-"""Before the first restart change sets stand in the handle, after it in files of their own; the
-engines take turns too."""
+"""Before the first restart change sets stand in the handle, after it in files of their own; and
+the state moves from memory to RocksDB in the middle of a batch, or stays in memory."""
 
 
 @dataclass(frozen=True)

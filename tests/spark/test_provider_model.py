@@ -22,7 +22,11 @@ from sparkckpt.format.operatorstate import OperatorStateItems, write_blob
 PREFIX = "spark.sql.streaming.stateStore.sparkckpt."
 STEPS = int(os.environ.get("SPARKCKPT_MODEL_STEPS", "150"))
 RETAINED = 12
-ENGINES = ["rocksdb", "memory"]
+ENGINES = {
+    "rocksdb": {PREFIX + "engine": "rocksdb"},
+    "memory": {PREFIX + "engine": "memory"},
+    "spilling": {PREFIX + "engine": "auto", PREFIX + "memory.limit": "24k"},
+}
 Model = dict[str, dict[int, list[str]]]
 
 
@@ -151,7 +155,7 @@ class Walk:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_spilled_changes_match_the_model(spark: Any, tmp_path: Path, engine: str) -> None:
-    walk = Walk(spark, tmp_path, seed=14, confs={PREFIX + "engine": engine})
+    walk = Walk(spark, tmp_path, seed=14, confs=ENGINES[engine])
     walk.harness.spillEvery(7)
     try:
         for _ in range(25):
@@ -172,7 +176,7 @@ def test_random_walk_matches_the_model(
     print(f"SPARKCKPT_MODEL_SEED={seed}")
     confs = {
         "spark.sql.streaming.minBatchesToRetain": str(RETAINED),
-        PREFIX + "engine": engine,
+        **ENGINES[engine],
         PREFIX + "inlineThreshold": inline,
         PREFIX + "merge.maxDeltas": "3",
         PREFIX + "recordBatchRows": "8",
@@ -266,7 +270,7 @@ def test_a_load_that_fails_halfway_leaves_nothing_behind(
     spark: Any, tmp_path: Path, engine: str
 ) -> None:
     confs = {
-        PREFIX + "engine": engine,
+        **ENGINES[engine],
         PREFIX + "inlineThreshold": "0",
         PREFIX + "recordBatchRows": "8",
         PREFIX + "coordinator.enabled": "false",
@@ -299,7 +303,7 @@ def test_a_load_that_fails_halfway_leaves_nothing_behind(
 def test_a_large_load_matches_what_was_written(spark: Any, tmp_path: Path, engine: str) -> None:
     """So much that RocksDB gets it as files: several of one family, and keys on both sides of zero,
     which in the order of their bytes agree in more than the eight that are sorted by first."""
-    confs = {PREFIX + "engine": engine, PREFIX + "coordinator.enabled": "false"}
+    confs = {**ENGINES[engine], PREFIX + "coordinator.enabled": "false"}
     harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
     rows = {
         "single": {k: f"{k}".ljust(230_000, "-") for k in range(150)},
@@ -343,11 +347,69 @@ def test_too_much_for_the_memory_is_refused_and_loses_nothing(spark: Any, tmp_pa
         large = [["put", "single", k, "x" * 1_000_000] for k in range(40)]
         with pytest.raises(Exception, match="SPARKCKPT_MEMORY_EXCEEDED") as refused:
             harness.run(1, first, False, json.dumps(large), "commit")
-        assert PREFIX + "engine=rocksdb" in str(refused.value)
+        assert PREFIX + "engine=auto" in str(refused.value)
         harness.run(1, first, False, json.dumps([["put", "single", 2, "b"]]), "commit")
         assert json.loads(harness.dump(1, first))["single"] == [[1, "a"]]
     finally:
         harness.close()
+
+
+def test_a_batch_that_outgrows_memory_goes_on_in_rocksdb(spark: Any, tmp_path: Path) -> None:
+    """In the middle of whatever it does, and without counting a key twice or not at all."""
+    confs = {PREFIX + "memory.limit": "1m", PREFIX + "coordinator.enabled": "false"}
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    x = "x" * 300_000
+
+    def rows(version: int, checkpoint: str) -> Any:
+        found = json.loads(harness.dump(version, checkpoint))
+        return {family: sorted(of) for family, of in found.items()}
+
+    growing: list[list[list[Any]]] = [
+        [["put", "single", k, x] for k in range(1, 6)],
+        [["put", "single", 1, x + "y"]] * 6,
+        [["putList", "multi", 1, x, x, x, x, x]],
+        [["putList", "multi", 1, "old"], ["mergeList", "multi", 1, x, x, x, x, x]],
+        [["merge", "multi", 1, x]] * 6,
+        [["put", "ordered", k, x] for k in range(1, 6)],
+    ]
+    try:
+        for operations in growing:
+            harness.restart()
+            few = [["put", "single", 0, "a"], ["put", "single", 9, "b"], ["remove", "single", 9]]
+            few += [["putList", "multi", 0], ["put", "ordered", 0, "a"]]
+            first = harness.run(0, None, False, json.dumps(few), "commit")
+            assert (harness.metric("sparkckptSpilledStores"), harness.keys()) == (0, 3)
+
+            second = harness.run(1, first, False, json.dumps(operations), "commit")
+            grown = rows(2, second)
+            keys = {(op[1], op[2]) for op in operations} | {("single", 0), ("ordered", 0)}
+            assert (harness.metric("sparkckptSpilledStores"), harness.keys()) == (1, len(keys) + 1)
+            assert sum(len(grown[family]) for family in ("single", "multi", "ordered")) == len(keys)
+
+            harness.restart()
+            is_too_large = len(json.dumps(grown)) > 1 << 20
+            empty_list = json.dumps([["remove", "multi", 0]])
+            third = harness.run(2, second, False, empty_list, "commit")
+            spilled = harness.metric("sparkckptSpilledStores")
+            assert (spilled, harness.keys()) == (is_too_large, len(keys))
+            assert rows(3, third) == grown
+    finally:
+        harness.close()
+
+
+def test_state_in_memory_is_accounted_for_by_spark(spark: Any, tmp_path: Path) -> None:
+    """So cached data makes room for it; besides it there are blocks of a few kilobytes."""
+    confs = {PREFIX + "coordinator.enabled": "false"}
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+    before = harness.storageMemory()
+    try:
+        puts = json.dumps([["put", "single", k, "x" * 1000] for k in range(1000)])
+        harness.run(0, None, False, puts, "commit")
+        assert harness.storageMemory() - before >= 1_000_000
+    finally:
+        harness.close()
+    assert harness.storageMemory() - before < 100_000
 
 
 def simulate_merges(

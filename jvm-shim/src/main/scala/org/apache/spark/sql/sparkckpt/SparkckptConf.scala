@@ -23,7 +23,7 @@ object SparkckptConf {
 
   val MaxParallelism: ConfOption[Int] =
     ConfOption("maxParallelism", KeyGroups.MaxMaxParallelism, int(1, KeyGroups.MaxMaxParallelism))
-  val Engine: ConfOption[String] = ConfOption("engine", "rocksdb", oneOf("rocksdb", "memory"))
+  val Engine: ConfOption[String] = ConfOption("engine", "auto", oneOf("auto", "memory", "rocksdb"))
   /** 0: half of the heap. */
   val MemoryLimit: ConfOption[Long] = ConfOption("memory.limit", 0L, JavaUtils.byteStringAsBytes)
   val InlineThreshold: ConfOption[Long] =

@@ -4,6 +4,10 @@ package org.apache.spark.sql.sparkckpt
 class SparkckptException(val condition: String, message: String, cause: Throwable = null)
   extends RuntimeException(s"[$condition] $message", cause)
 
+/** The one that sparkckpt itself has an answer to. */
+class MemoryExceededException(message: String)
+  extends SparkckptException("SPARKCKPT_MEMORY_EXCEEDED", message)
+
 object SparkckptErrors {
   def invalidConf(key: String, value: String, why: String): SparkckptException =
     new SparkckptException("SPARKCKPT_INVALID_CONF",
@@ -83,13 +87,13 @@ object SparkckptErrors {
       s"Another task still uses the store $store after ${millis / 1000} s. It is probably a task " +
         "attempt that is being killed; the retry of this task will succeed once it has ended.")
 
-  def memoryExceeded(store: String, held: Long, total: Long, limit: Long): SparkckptException =
-    new SparkckptException("SPARKCKPT_MEMORY_EXCEEDED",
+  def memoryExceeded(store: String, held: Long, total: Long, limit: Long): MemoryExceededException =
+    new MemoryExceededException(
       s"State in the memory of this executor would take ${mebibytes(total)}, ${mebibytes(held)} of it " +
         s"for the store $store; it may take ${mebibytes(limit)}. Nothing is lost: the batch is not " +
         "committed. Give executors more memory, raise " +
         s"${SparkckptConf.MemoryLimit.key}, use more partitions and executors, or restart the query with " +
-        s"${SparkckptConf.Engine.key}=rocksdb, which keeps state on local disk.")
+        s"${SparkckptConf.Engine.key}=auto, which goes on in RocksDB on local disk.")
 
   def operatorStateTooLarge(
       store: String, bytes: Long, limit: Long, option: String): SparkckptException =

@@ -32,11 +32,16 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
   private var parallelism = 1
   private var spilled = 0L
   private var lastMetrics = Map.empty[String, Long]
+  private var lastKeys = 0L
 
   def spilledBytes: Long = spilled
 
   /** Of the last commit. */
   def metric(name: String): Long = lastMetrics(name)
+  def keys: Long = lastKeys
+
+  /** What Spark takes for used by cached data. */
+  def storageMemory: Long = SparkEnv.get.memoryManager.onHeapStorageMemoryUsed
 
   /** What the policy merges of these files, as JSON [from, until]; `files` are [length, level, base]. */
   def mergePlan(maxDeltas: Int, baseRatio: Double, files: String): String = {
@@ -98,6 +103,7 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
       if (end == "commit") {
         store.commit()
         lastMetrics = store.metrics.customMetrics.map { case (metric, value) => metric.name -> value }
+        lastKeys = store.metrics.numKeys
         spilled += metric(StateMetrics.SpilledBytes.name)
         store.getStateStoreCheckpointInfo().stateStoreCkptId.get
       } else {

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.sparkckpt.state
 
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
@@ -8,7 +9,26 @@ trait VersionedStateStore extends StateStore with SupportsReusableIterator {
   protected[state] def engineStore: StateStore
 
   override def reusableIterator(family: String): ReusableIterator[UnsafeRowPair] =
-    engineStore.asInstanceOf[SupportsReusableIterator].reusableIterator(family)
+    new ReusableIterator[UnsafeRowPair] {
+      private var over = engineStore
+      private var rows = opened()
+
+      private def opened(): ReusableIterator[UnsafeRowPair] =
+        over.asInstanceOf[SupportsReusableIterator].reusableIterator(family)
+
+      /** The engine may have another store by now. */
+      override def refreshAndSeekToPrefix(prefix: UnsafeRow): Unit = {
+        if (over ne engineStore) {
+          rows.close()
+          over = engineStore
+          rows = opened()
+        }
+        rows.refreshAndSeekToPrefix(prefix)
+      }
+      override def hasNext: Boolean = rows.hasNext
+      override def next(): UnsafeRowPair = rows.next()
+      override def close(): Unit = rows.close()
+    }
 
   override def registerColFamily(
       name: String,

@@ -3,8 +3,8 @@ package org.apache.spark.sql.sparkckpt.state
 import scala.collection.mutable
 
 /**
- * How many keys each family of the working state has. The store counts them itself: RocksDB would
- * have to look up every key it is given, also those of a load, of which each is known to be new.
+ * How many keys each family of the working state has, where its engine does not count them: RocksDB
+ * would have to look up every key it is given, also those of a load, of which each is known to be new.
  */
 final class KeyCounts {
   private val counts = mutable.Map.empty[String, Long].withDefaultValue(0L)
@@ -16,6 +16,8 @@ final class KeyCounts {
   }
 
   def forget(family: String): Unit = counts.remove(family)
+
+  def clear(): Unit = counts.clear()
 
   def external: Long = counts.iterator.collect { case (f, n) if !internal(f) => n }.sum
   def ofInternalFamilies: Long = counts.iterator.collect { case (f, n) if internal(f) => n }.sum

@@ -12,9 +12,10 @@ import org.apache.spark.sql.sparkckpt.format.{StateHandle, StateOp}
 import org.apache.spark.sql.types.StructType
 
 /**
- * One version of a store, open in a task. Reads go to the engine's working state; writes go there and
- * into the change set, which [[commit]] hands to the provider to be written. The instance holds the
- * provider's permit until it is committed, aborted, released or upgraded.
+ * One version of a store, open in a task. Reads go to the engine's working state, which checks that the
+ * store is still open; writes go there and into the change set, which [[commit]] hands to the provider
+ * to be written. The instance holds the provider's permit until it is committed, aborted, released or
+ * upgraded.
  */
 final class KeyGroupStateStore(
     val provider: KeyGroupStateStoreProvider,
@@ -24,13 +25,14 @@ final class KeyGroupStateStore(
     override protected[state] val engineStore: StateStore,
     readOnly: Boolean,
     private[state] val operatorStates: OperatorStateBuffer)
-  extends VersionedStateStore with OperatorStateStore with Logging {
+  extends ForwardingStateStore with OperatorStateStore with Logging {
 
   private val open = new AtomicBoolean(true)
   @volatile private var committed: Option[CommitResult] = None
   /** Not asked for when it is needed: Python's state calls come from another thread. */
   private[state] val task = TaskContext.get()
-  private val keyCounts = provider.keyCounts
+  /** Not the same all the time: the engine may change under an open store. */
+  private def keyCounts: Option[KeyCounts] = provider.keyCounts
   private val lock = new Object
   private var failed = false
   private var hasChanges = false
@@ -52,35 +54,6 @@ final class KeyGroupStateStore(
   })
 
   override def id: StateStoreId = provider.stateStoreId
-
-  // Reads: the engine checks that the store is still open.
-
-  override def get(key: UnsafeRow, family: String): UnsafeRow = engineStore.get(key, family)
-  override def multiGet(keys: Array[UnsafeRow], family: String): Iterator[UnsafeRow] =
-    engineStore.multiGet(keys, family)
-  override def keyExists(key: UnsafeRow, family: String): Boolean =
-    engineStore.keyExists(key, family)
-  override def valuesIterator(key: UnsafeRow, family: String): Iterator[UnsafeRow] =
-    engineStore.valuesIterator(key, family)
-  override def prefixScan(key: UnsafeRow, family: String): StateStoreIterator[UnsafeRowPair] =
-    engineStore.prefixScan(key, family)
-  override def prefixScanWithMultiValues(
-      key: UnsafeRow, family: String): StateStoreIterator[UnsafeRowPair] =
-    engineStore.prefixScanWithMultiValues(key, family)
-  override def rangeScan(
-      start: Option[UnsafeRow],
-      end: Option[UnsafeRow],
-      family: String): StateStoreIterator[UnsafeRowPair] = engineStore.rangeScan(start, end, family)
-  override def rangeScanWithMultiValues(
-      start: Option[UnsafeRow],
-      end: Option[UnsafeRow],
-      family: String): StateStoreIterator[UnsafeRowPair] =
-    engineStore.rangeScanWithMultiValues(start, end, family)
-  override def iterator(family: String): StateStoreIterator[UnsafeRowPair] =
-    engineStore.iterator(family)
-  override def iteratorWithMultiValues(family: String): StateStoreIterator[UnsafeRowPair] =
-    engineStore.iteratorWithMultiValues(family)
-  override def allColumnFamilyNames: Set[String] = engineStore.allColumnFamilyNames
 
   // Column families
 

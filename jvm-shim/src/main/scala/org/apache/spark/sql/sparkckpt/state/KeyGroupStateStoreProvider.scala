@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.sparkckpt.{KeyGroupRange, OperatorLayout, SparkckptConf, SparkckptErrors}
 import org.apache.spark.sql.sparkckpt.coordinator.{CheckpointAck, CoordinatorService}
 import org.apache.spark.sql.sparkckpt.format._
-import org.apache.spark.sql.sparkckpt.state.memory.MemoryEngine
+import org.apache.spark.sql.sparkckpt.state.memory.{MemoryEngine, StoragePool}
 import org.apache.spark.sql.types.StructType
 
 /**
@@ -96,11 +96,15 @@ class KeyGroupStateStoreProvider
     families.put(StateStore.DEFAULT_COL_FAMILY_NAME,
       new ColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, keySchema, keySpec, valueSchema,
         multiValued, isInternal = false))
+    def inMemory(pool: Option[StoragePool]) = new MemoryEngine(stateStoreId, keySchema, valueSchema, keySpec,
+      useColumnFamilies, conf, multiValued, Some(option(SparkckptConf.MemoryLimit)).filter(_ > 0), pool)
+    def onDisk = new RocksDBEngine(stateStoreId, keySchema, valueSchema, keySpec, useColumnFamilies,
+      conf, hadoopConf, multiValued, schemaProvider)
     engine = option(SparkckptConf.Engine) match {
-      case "memory" => new MemoryEngine(stateStoreId, keySchema, valueSchema, keySpec,
-        useColumnFamilies, conf, multiValued, Some(option(SparkckptConf.MemoryLimit)).filter(_ > 0))
-      case _ => new RocksDBEngine(stateStoreId, keySchema, valueSchema, keySpec, useColumnFamilies,
-        conf, hadoopConf, multiValued, schemaProvider)
+      case "memory" => inMemory(pool = None)
+      case "rocksdb" => onDisk
+      case _ => new SpillingEngine(stateStoreId, family(StateStore.DEFAULT_COL_FAMILY_NAME),
+        () => inMemory(Some(new StoragePool)), () => onDisk)
     }
   }
 
@@ -239,8 +243,8 @@ class KeyGroupStateStoreProvider
     extractors.remove(name)
     working.foreach { state =>
       state.filled += name
-      state.keys.forget(name)
     }
+    engine.keyCounts.foreach(_.forget(name))
   }
 
   private[state] def extractor(name: String): KeyGroupExtractor =
@@ -261,14 +265,13 @@ class KeyGroupStateStoreProvider
       val files = store.base.map(_.filesOf(family.name)).getOrElse(Nil)
       if (files.nonEmpty) {
         val start = System.nanoTime()
-        val keys = try engine.fill(store.engineStore, family) { filler =>
+        try engine.fill(store.engineStore, family) { filler =>
           if (!state.resplit) StateLoader.load(storage, files, ownRange, family, filler)
           else StateLoader.resplit(
             storage, files, ownRange, family, extractor(family.name), filler)
         } catch {
           case e: Throwable => invalidate(); throw e
         }
-        state.keys.add(family, keys)
         loadTimeMs += (System.nanoTime() - start) / 1000000
       }
       state.filled += family.name
@@ -353,9 +356,8 @@ class KeyGroupStateStoreProvider
     if (engine.abort(store.engineStore)) working = before
   }
 
-  /** The number of keys of the working state, if it is counted here. */
-  private[state] def keyCounts: Option[KeyCounts] =
-    working.map(_.keys).filter(_ => countsKeys && !engine.countsKeys)
+  /** The number of keys of the working state, if it is for its stores to count. */
+  private[state] def keyCounts: Option[KeyCounts] = if (countsKeys) engine.keyCounts else None
 
   private[state] def releasePermit(): Unit = permit.release()
 
@@ -400,7 +402,8 @@ class KeyGroupStateStoreProvider
   }
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
-    StateMetrics.all ++ RocksDBEngine.customMetrics ++ MemoryEngine.customMetrics
+    StateMetrics.all ++ RocksDBEngine.customMetrics ++ MemoryEngine.customMetrics ++
+      SpillingEngine.customMetrics
 
   override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = Nil
 

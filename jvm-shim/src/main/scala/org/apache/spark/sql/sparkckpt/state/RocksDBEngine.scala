@@ -34,6 +34,7 @@ final class RocksDBEngine(
 
   private var version = 0L
   private var opened = false
+  private val counts = new KeyCounts
 
   override def open(empty: Boolean, readOnly: Boolean): StateStore = {
     if (empty && opened) {
@@ -41,20 +42,27 @@ final class RocksDBEngine(
       delegate.getStore(0, None, forceSnapshotOnCommit = false, loadEmpty = true).abort()
       version = 0
     }
+    if (empty) counts.clear()
     opened = true
     if (readOnly) delegate.getReadStore(version, None) else delegate.getStore(version, None)
   }
 
-  override def fill[T](store: StateStore, family: ColumnFamily)(body: StateFiller => T): T =
-    delegate.fill(keysAreUnique = !family.multiValued) {
+  override def fill[T](store: StateStore, family: ColumnFamily)(body: StateFiller => T): T = {
+    var keys = 0L
+    val result = delegate.fill(keysAreUnique = !family.multiValued) {
       body(new StateFiller {
-        override def put(key: UnsafeRow, value: UnsafeRow): Unit =
+        override def put(key: UnsafeRow, value: UnsafeRow): Unit = {
+          keys += 1
           if (value == null) store.putList(key, Array.empty, family.name)
           else store.put(key, value, family.name)
+        }
         override def append(key: UnsafeRow, value: UnsafeRow): Unit =
           store.merge(key, value, family.name)
       })
     }
+    counts.add(family, keys)
+    result
+  }
 
   override def upgrade(store: StateStore): StateStore =
     delegate.upgradeReadStoreToWriteStore(store, version, None)
@@ -69,7 +77,7 @@ final class RocksDBEngine(
   override def rollBack(): Boolean = false
 
   /** It would have to look up every key it is given, also those of a load, which are known to be new. */
-  override def countsKeys: Boolean = false
+  override val keyCounts: Option[KeyCounts] = Some(counts)
 
   /** RocksDB's own maintenance only uploads and cleans what a local store does not have. */
   override def doMaintenance(): Unit = ()

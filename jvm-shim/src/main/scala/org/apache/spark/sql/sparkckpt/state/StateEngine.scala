@@ -33,8 +33,11 @@ trait StateEngine {
   /** Takes back the last commit, if nothing was changed or filled since; whether that was possible. */
   def rollBack(): Boolean
 
-  /** Whether the metrics of its stores say how many keys they have. */
-  def countsKeys: Boolean
+  /**
+   * To be kept up to date by whoever changes a store, before it does; fills are counted already. None
+   * if the metrics of the engine's stores say how many keys they have.
+   */
+  def keyCounts: Option[KeyCounts]
 
   /** Called from Spark's maintenance threads. */
   def doMaintenance(): Unit

@@ -6,13 +6,13 @@ import org.apache.spark.sql.sparkckpt.format._
 
 /** Fills a family of the working state from the files of a version: each live key is put once. */
 object StateLoader {
-  /** Loads the rows of these key groups, and returns the number of keys. */
+  /** Loads the rows of these key groups. */
   def load(
       storage: StateStorage,
       files: Seq[StateFileRef],
       range: KeyGroupRange,
       family: ColumnFamily,
-      into: StateFiller): Long = load(storage, files, range, family, into, _ => true)
+      into: StateFiller): Unit = load(storage, files, range, family, into, _ => true)
 
   /**
    * Loads what belongs into this range of another number of key groups than the files are cut by: all
@@ -24,7 +24,7 @@ object StateLoader {
       range: KeyGroupRange,
       family: ColumnFamily,
       extractor: KeyGroupExtractor,
-      into: StateFiller): Long =
+      into: StateFiller): Unit =
     load(storage, files, KeyGroupRange.Everything, family, into,
       key => range.contains(extractor.keyGroupOf(key)))
 
@@ -34,14 +34,9 @@ object StateLoader {
       range: KeyGroupRange,
       family: ColumnFamily,
       into: StateFiller,
-      isWanted: UnsafeRow => Boolean): Long = {
-    var keys = 0L
+      isWanted: UnsafeRow => Boolean): Unit = {
     val sink: ChangeSink = (_, op, key, value) => if (isWanted(key)) {
-      if (op == StateOp.Append) into.append(key, value)
-      else {
-        keys += 1
-        into.put(key, value)
-      }
+      if (op == StateOp.Append) into.append(key, value) else into.put(key, value)
     }
     val baseAlone = files.length == 1 && files.head.base
     StateMerger.foreachCursors(storage, files, range, family) { cursors =>
@@ -52,6 +47,5 @@ object StateLoader {
         KeyGroupMerge.ofFiles(cursors, family.multiValued, complete = true).foreach(sink)
       }
     }
-    keys
   }
 }

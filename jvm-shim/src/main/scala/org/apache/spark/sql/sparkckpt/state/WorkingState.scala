@@ -17,8 +17,7 @@ private[state] final class WorkingState(
     val resplit: Boolean,
     val operatorState: Option[OperatorStateRedistribution] = None,
     val operatorStateBlob: KeptBlob = new KeptBlob(None),
-    val filled: mutable.Set[String] = mutable.Set.empty,
-    val keys: KeyCounts = new KeyCounts) {
+    val filled: mutable.Set[String] = mutable.Set.empty) {
   /** The version it was made of, and which the engine can perhaps go back to. */
   private var madeOf: Option[WorkingState] = None
   private val postponed = mutable.LinkedHashSet.empty[String]
@@ -39,7 +38,7 @@ private[state] final class WorkingState(
   def advance(handle: StateHandle, operatorStateBlob: KeptBlob): WorkingState = {
     val next = new WorkingState(
       handle.version, Some(handle.id), Some(handle), resplit = false, operatorState = None,
-      operatorStateBlob, filled, keys)
+      operatorStateBlob, filled)
     madeOf = None
     next.madeOf = Some(this)
     next

@@ -1,12 +1,17 @@
 package org.apache.spark.sql.sparkckpt.state.memory
 
+import java.util.UUID
 import java.util.concurrent.atomic.AtomicLong
 
+import org.apache.spark.SparkEnv
+import org.apache.spark.memory.MemoryMode
 import org.apache.spark.sql.sparkckpt.SparkckptErrors
+import org.apache.spark.storage.TempLocalBlockId
 
 /** What the memory engines of one executor hold together, and how much of it one of them has. */
-private[memory] final class MemoryBudget(store: String, limit: Long) {
+private[memory] final class MemoryBudget(store: String, limit: Long, pool: Option[StoragePool]) {
   private var held = 0L
+  private var borrowed = 0L
   private var isGivingBack = false
 
   def bytes: Long = held
@@ -14,22 +19,33 @@ private[memory] final class MemoryBudget(store: String, limit: Long) {
   /** Fails before anything is allocated; what is held already stays as it is. */
   def reserve(bytes: Long): Unit = {
     val total = MemoryBudget.executor.addAndGet(bytes)
-    if (total > limit && !isGivingBack) {
+    if (!isGivingBack && (total > limit || !borrow(bytes))) {
       MemoryBudget.executor.addAndGet(-bytes)
       throw SparkckptErrors.memoryExceeded(store, held, total, limit)
     }
     held += bytes
   }
 
+  private def borrow(bytes: Long): Boolean = pool.forall { lender =>
+    val granted = lender.acquire(bytes)
+    if (granted) borrowed += bytes
+    granted
+  }
+
   def release(bytes: Long): Unit = {
     MemoryBudget.executor.addAndGet(-bytes)
     held -= bytes
+    if (borrowed > held) {
+      pool.foreach(_.release(borrowed - held))
+      borrowed = held
+    }
   }
 
-  /** What `body` reserves is less than what it releases: it must not fail halfway. */
-  def giveBack(body: => Unit): Unit = {
+  /** What `body` reserves is little, and it must not fail halfway: it is the way to have more of it again. */
+  def giveBack[T](body: => T): T = {
+    val before = isGivingBack
     isGivingBack = true
-    try body finally isGivingBack = false
+    try body finally isGivingBack = before
   }
 
   def close(): Unit = release(held)
@@ -40,4 +56,19 @@ private[memory] object MemoryBudget {
 
   /** Half of the heap: the rest is for the tasks that use the state. */
   def defaultLimit: Long = Runtime.getRuntime.maxMemory / 2
+}
+
+/**
+ * The executor's memory as Spark shares it out. State is storage there, like cached data: tasks leave it
+ * alone, and take less when there is more of it. A second lookup would find another manager if the
+ * application had been restarted in this process.
+ */
+final class StoragePool {
+  private val manager = SparkEnv.get.memoryManager
+  private val block = TempLocalBlockId(new UUID(0, 0))
+
+  /** Cached blocks make room if need be. */
+  def acquire(bytes: Long): Boolean = manager.acquireStorageMemory(block, bytes, MemoryMode.ON_HEAP)
+
+  def release(bytes: Long): Unit = manager.releaseStorageMemory(bytes, MemoryMode.ON_HEAP)
 }

@@ -3,12 +3,15 @@ package org.apache.spark.sql.sparkckpt.state.memory
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.sparkckpt.state.{ColumnFamily, StateEngine, StateEngineMetrics, StateFiller}
+import org.apache.spark.sql.sparkckpt.state._
 import org.apache.spark.sql.types.StructType
 
 /**
  * The working state on the heap of the executor. A batch costs what it changes: nothing is copied for
  * a version, and an aborted or repeated batch is undone.
+ *
+ * @param memoryLimit of all such engines in the executor; None: half of its heap
+ * @param pool what it holds is also asked for there, if there is one
  */
 final class MemoryEngine(
     storeId: StateStoreId,
@@ -18,10 +21,11 @@ final class MemoryEngine(
     useColumnFamilies: Boolean,
     storeConf: StateStoreConf,
     multiValued: Boolean,
-    memoryLimit: Option[Long]) extends StateEngine {
+    memoryLimit: Option[Long],
+    pool: Option[StoragePool]) extends StateEngine {
 
-  private val budget =
-    new MemoryBudget(storeId.toString, memoryLimit.getOrElse(MemoryBudget.defaultLimit))
+  private val budget = new MemoryBudget(
+    storeId.toString, memoryLimit.getOrElse(MemoryBudget.defaultLimit), pool)
   private val families = mutable.LinkedHashMap.empty[String, MemoryFamily]
   /** A family that is removed cannot be brought back by undoing changes. */
   private var hasRemovedFamily = false
@@ -64,18 +68,31 @@ final class MemoryEngine(
   override def abort(store: StateStore): Boolean = {
     store.asInstanceOf[MemoryStateStore].close()
     if (hasRemovedFamily) return false
-    families.values.foreach(_.abort())
+    budget.giveBack(families.values.foreach(_.abort()))
     true
   }
 
   override def rollBack(): Boolean = {
     val possible = canRollBack && families.values.forall(_.canRollBack)
-    if (possible) families.values.foreach(_.rollBack())
+    if (possible) budget.giveBack(families.values.foreach(_.rollBack()))
     canRollBack = false
     possible
   }
 
-  override def countsKeys: Boolean = true
+  override def keyCounts: Option[KeyCounts] = None
+
+  /** All rows of a family, as a fill would put them. */
+  def copyRows(family: String, to: StateFiller): Unit = families(family).copyRows(to)
+
+  /**
+   * Gives up the account of what it holds, and must not be used any more. Rows and iterators that were
+   * handed out stay valid: what they show is there until they are gone.
+   */
+  def abandon(): Unit = {
+    closed = true
+    families.clear()
+    budget.close()
+  }
 
   override def doMaintenance(): Unit = ()
 

@@ -60,6 +60,20 @@ private[memory] final class MemoryFamily(
     }
   }
 
+  /** All rows, as [[fill]] would take them. */
+  def copyRows(to: StateFiller): Unit = {
+    val scan = index.scan()
+    try while (scan.advance()) {
+      val key = keyRow(scan.address)
+      if (!multiValued) to.put(key, valueRow(scan.address))
+      else {
+        val values = listOf(scan.address)
+        to.put(key, values.headOption.map(valueRow).orNull)
+        values.drop(1).foreach(value => to.append(key, valueRow(value)))
+      }
+    } finally scan.close()
+  }
+
   // Reads
 
   def exists(key: UnsafeRow): Boolean = find(key) != 0
@@ -131,7 +145,7 @@ private[memory] final class MemoryFamily(
     case e: Throwable => records.free(address); throw e
   }
 
-  def remove(key: UnsafeRow): Unit = {
+  def remove(key: UnsafeRow): Unit = budget.giveBack {
     val address = find(key)
     if (address != 0) {
       index.remove(address)
@@ -139,7 +153,7 @@ private[memory] final class MemoryFamily(
     }
   }
 
-  def removeBetween(start: UnsafeRow, end: UnsafeRow): Unit = {
+  def removeBetween(start: UnsafeRow, end: UnsafeRow): Unit = budget.giveBack {
     val scan = scanRange(Some(start), Some(end))
     try while (scan.advance()) {
       val address = scan.address
