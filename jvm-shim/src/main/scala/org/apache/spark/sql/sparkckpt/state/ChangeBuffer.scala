@@ -15,8 +15,11 @@ import org.apache.spark.util.collection.unsafe.sort.{PrefixComparators, RecordCo
  *
  * Sorting needs no comparison of keys: the 64-bit prefix is the key group (15 bits), the sequence
  * number of the change (46) and the operation (2).
+ *
+ * @param newestFirst the sequence is counted down: who wants the last change of each key reads it
+ *                    before the ones that it overrides, and need keep none of them
  */
-final class ChangeBuffer(task: TaskContext, numFields: Int) {
+final class ChangeBuffer(task: TaskContext, numFields: Int, newestFirst: Boolean) {
   import ChangeBuffer._
 
   private val sorter = {
@@ -37,7 +40,8 @@ final class ChangeBuffer(task: TaskContext, numFields: Int) {
   /** `value` is null for a delete and for the empty list. */
   def add(keyGroup: Int, op: Byte, key: UnsafeRow, value: UnsafeRow): Unit = {
     val kind = if (value == null && op == StateOp.Put) EmptyPut else op
-    val prefix = (keyGroup.toLong << KeyGroupShift) | (sequence << OpBits) | kind
+    val place = if (newestFirst) MaxSequence - sequence else sequence
+    val prefix = (keyGroup.toLong << KeyGroupShift) | (place << OpBits) | kind
     sequence += 1
     if (sorter.getUsed > MaxBytes || sequence - spilledUpTo > maxRows) {
       // The sorter does not look at its thresholds for records of key and value, and no other
@@ -54,7 +58,7 @@ final class ChangeBuffer(task: TaskContext, numFields: Int) {
     }
   }
 
-  /** The changes by key group, each group in the order of the calls. */
+  /** The changes by key group, each group in the order of the calls or in the reverse one. */
   def sorted(valueFields: Int): Cursor = new Cursor(sorter.getSortedIterator, numFields, valueFields)
 
   def spilledBytes: Long = sorter.getSpillSize
@@ -65,6 +69,7 @@ final class ChangeBuffer(task: TaskContext, numFields: Int) {
 object ChangeBuffer {
   private val OpBits = 2
   private val KeyGroupShift = 48
+  private val MaxSequence = (1L << (KeyGroupShift - OpBits)) - 1
   private val EmptyPut: Byte = 3
   private val InitialSize = 1024
   private val PageBytes = 1L << 20

@@ -25,7 +25,8 @@ final class ChangeSet(store: String, partition: Int, layout: OperatorLayout, tas
   def families: Iterable[ColumnFamily] = changes.values.map(_.family)
 
   private final class FamilyChanges(val family: ColumnFamily, extractor: KeyGroupExtractor) {
-    val buffer = new ChangeBuffer(task, family.keySchema.length)
+    val buffer =
+      new ChangeBuffer(task, family.keySchema.length, newestFirst = !family.multiValued)
 
     def add(op: Byte, key: UnsafeRow, value: UnsafeRow): Unit = {
       val keyGroup = extractor.keyGroupOf(key)
@@ -61,7 +62,15 @@ final class ChangeSet(store: String, partition: Int, layout: OperatorLayout, tas
     if (family.multiValued) {
       while (cursor.advance()) emit(cursor.keyGroup, cursor.op, cursor.key, cursor.value)
     } else {
-      KeyGroupMerge.ofChanges(cursor).foreach(emit(_, _, _, _))
+      val seen = new KeySet
+      var keyGroup = -1
+      while (cursor.advance()) {
+        if (cursor.keyGroup != keyGroup) {
+          keyGroup = cursor.keyGroup
+          seen.clear()
+        }
+        if (seen.add(cursor.key)) emit(keyGroup, cursor.op, cursor.key, cursor.value)
+      }
     }
   }
 

@@ -14,7 +14,7 @@ trait KeyGroupMerge {
   def foreach(emit: ChangeSink): Unit
 }
 
-/** Of changes that build on each other: appends, or several changes to a key from one cursor. */
+/** Of changes that build on each other: appends. */
 private final class HistoryMerge(cursors: Seq[ChangeCursor], complete: Boolean)
   extends KeyGroupMerge {
   import HistoryMerge.Net
@@ -151,8 +151,4 @@ object KeyGroupMerge {
   def ofFiles(
       cursors: Seq[ChangeCursor], multiValued: Boolean, complete: Boolean): KeyGroupMerge =
     if (multiValued) new HistoryMerge(cursors, complete) else new NewestMerge(cursors, complete)
-
-  /** Of the changes of one task to a single-valued family, as it made them. */
-  def ofChanges(changes: ChangeCursor): KeyGroupMerge =
-    new HistoryMerge(Seq(changes), complete = false)
 }

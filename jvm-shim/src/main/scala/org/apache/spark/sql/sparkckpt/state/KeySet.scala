@@ -5,8 +5,8 @@ import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.array.ByteArrayMethods
 
 /**
- * The keys seen in one key group, as bytes in one array: a load asks it for every row, and an object
- * for each key would be most of what the garbage collector has to do then.
+ * The keys seen in one key group, as bytes in one array: a load or a commit asks it for every row,
+ * and an object for each key would be most of what the garbage collector has to do then.
  */
 private[state] final class KeySet {
   import KeySet._
