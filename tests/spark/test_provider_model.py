@@ -334,6 +334,24 @@ def test_a_large_load_matches_what_was_written(spark: Any, tmp_path: Path, engin
         harness.close()
 
 
+@pytest.mark.parametrize("sizes", [(17, 19), (19, 17)])
+def test_a_load_takes_a_row_larger_than_all_before_it(
+    spark: Any, tmp_path: Path, sizes: tuple[int, int]
+) -> None:
+    """More than a file for RocksDB takes; the key groups say which of the two comes first."""
+    confs = {**ENGINES["rocksdb"], PREFIX + "coordinator.enabled": "false"}
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+    rows = [[k, str(k) * (size * 1_000_000)] for k, size in enumerate(sizes)]
+    try:
+        puts = json.dumps([["put", "single", *row] for row in rows])
+        checkpoint = harness.run(0, None, False, puts, "commit")
+        harness.restart()
+        assert sorted(json.loads(harness.dump(1, checkpoint))["single"]) == rows
+    finally:
+        harness.close()
+
+
 def test_too_much_for_the_memory_is_refused_and_loses_nothing(spark: Any, tmp_path: Path) -> None:
     confs = {
         PREFIX + "engine": "memory",

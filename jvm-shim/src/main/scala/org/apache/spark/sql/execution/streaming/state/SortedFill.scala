@@ -65,14 +65,17 @@ private final class SortedFill(
   private def copy(bytes: Array[Byte], to: Long): Unit =
     Platform.copyMemory(bytes, Platform.BYTE_ARRAY_OFFSET, null, to, bytes.length)
 
-  private def makeRoom(size: Int): Unit =
-    if (used + size <= MostBytes) {
+  private def makeRoom(size: Int): Unit = {
+    if (used + size > MostBytes) writeFile()
+    // The row may be larger than all before it were together.
+    if (used + size > rows.capacity) {
       val larger = allocator.buffer(
         math.min(MostBytes, math.max(2L * rows.capacity, used.toLong + size)))
       Platform.copyMemory(null, rows.memoryAddress, null, larger.memoryAddress, used)
       rows.close()
       rows = larger
-    } else writeFile()
+    }
+  }
 
   def finish(): Unit = {
     if (used >= LeastBytes) writeFile()
