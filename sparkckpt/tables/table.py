@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from sparkckpt.errors import InvalidKeyGroupsError, ReaderNotInstalledError, SparkckptError
 from sparkckpt.format.metadata import OperatorState
@@ -27,6 +26,7 @@ from sparkckpt.tables.snapshot import StateSnapshot
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
 EXISTS = "exists"
@@ -143,9 +143,11 @@ class StateTable:
         """The rows as a stream, for state that does not fit memory."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
-    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None) -> ds.Scanner:  # noqa: A002
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None) -> "ds.Scanner":  # noqa: A002
         """A dataset scanner of Arrow's, lazy and to be used once: some columns, of some rows, as
         batches, a table or a count."""
+        import pyarrow.dataset as ds  # It brings pandas with it.
+
         return ds.Scanner.from_batches(self.to_reader(), columns=columns, filter=filter)
 
     def sql(self, query: str) -> pa.Table:

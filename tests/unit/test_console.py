@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,13 @@ def run(*arguments: str) -> Result:
 
 def test_version() -> None:
     assert run("--version").output == f"sparkckpt, version {sparkckpt.__version__}\n"
+
+
+def test_a_command_does_not_wait_for_libraries_it_may_not_need() -> None:
+    slow = "{'pandas', 'pyspark', 'pyarrow.dataset', 'duckdb'}"
+    script = f"import sys, sparkckpt.cli.console; print({slow} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert found.stdout == "set()\n", found.stderr
 
 
 def test_jar_prints_the_path_alone(jar_file: Path) -> None:
