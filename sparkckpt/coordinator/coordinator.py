@@ -1,9 +1,10 @@
 """The checkpoint coordinator of one run of a query: from acknowledgements to completed checkpoints.
 
-Events come in from one thread and never wait for storage. What takes time is done by two workers:
-one completes checkpoints, in the order of their batches; the other deletes. Nothing here is on the
-query's path, and all of it can be lost at any moment: whatever is missing is read again from the
-commit log and from handles.
+Events come in from one thread and never wait for storage. What takes time is done by workers: one
+completes checkpoints, in the order of their batches; one deletes; and one does nothing but renew
+the lease, which would expire if that had to wait for the others. Nothing here is on the query's
+path, and all of it can be lost at any moment: whatever is missing is read again from the commit log
+and from handles.
 """
 
 import logging
@@ -70,6 +71,7 @@ class CheckpointCoordinator:
         store: CompletedCheckpointStore | None = None,
         worker: Worker | None = None,
         janitor_worker: Worker | None = None,
+        lease_worker: Worker | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self._storage = storage
@@ -104,6 +106,7 @@ class CheckpointCoordinator:
         )
         self._worker = worker or WorkerThread("sparkckpt-checkpoints")
         self._janitor_worker = janitor_worker or WorkerThread("sparkckpt-janitor")
+        self._lease_worker = lease_worker or WorkerThread("sparkckpt-lease")
         self._recovered = False
         self._recovery_due_ms: int | None = None
         self._recovery_failure = ""
@@ -188,14 +191,14 @@ class CheckpointCoordinator:
             due = self._tracker.next_due(now) is not None
         for pending in expired:
             self._reporter.aborted([pending], Reason.CHECKPOINT_EXPIRED, pending.failure)
+        if self._ownership.needs_renewal():
+            self._lease_worker.submit(self._ownership.renew)
         if self._suspended or self._ended:
             return
         if self._recovery_due_ms is not None and self._recovery_due_ms <= now:
             self._worker.submit(self._recover)
         if due and self._recovered:
             self._worker.submit(self._finalize_due)
-        if self._ownership.needs_renewal():
-            self._worker.submit(self._ownership.renew)
         if self._recovered and now - self._swept_ms >= SWEEP_INTERVAL_MS:
             self._swept_ms = now
             self._janitor_worker.submit(self._sweep)
@@ -214,6 +217,7 @@ class CheckpointCoordinator:
         """Ends the threads, without waiting."""
         self._worker.close()
         self._janitor_worker.close()
+        self._lease_worker.close()
         self._store.close()
 
     # Work that needs storage, on the worker that completes.

@@ -30,6 +30,7 @@ class Ownership:
         self._lock = threading.Lock()
         self._lease: Lease | None = None
         self._is_lost = False
+        self._is_released = False
 
     @property
     def is_lost(self) -> bool:
@@ -52,13 +53,18 @@ class Ownership:
         return not self._is_lost
 
     def needs_renewal(self) -> bool:
-        return self._lease is not None and self._lease.needs_renewal(self._clock())
+        """Whether it is time to; also while a run that has ended has work left."""
+        if self._lease is None or self._is_lost or self._is_released:
+            return False
+        return self._lease.needs_renewal(self._clock())
 
     def renew(self) -> None:
         if self._lease is None:
             return
         try:
             with self._lease_lock:
+                if self._is_released:
+                    return
                 is_held = self._lease.renew(self._clock())
             if not is_held:
                 self.lose()
@@ -69,6 +75,7 @@ class Ownership:
         """Says that nobody runs any more."""
         if self._lease is not None and not self._is_lost:
             with self._lease_lock:
+                self._is_released = True
                 self._lease.release(self._clock())
 
     def lose(self) -> None:

@@ -324,7 +324,7 @@ class Run:
         self.query = query
         self.run_id = run_id
         self.now_ms = now_ms
-        self.worker, self.janitor = ManualWorker(), ManualWorker()
+        self.worker, self.janitor, self.renewer = ManualWorker(), ManualWorker(), ManualWorker()
         self.recorder = recorder or Recorder()
         defaults = CoordinatorSettings(min_batches_to_retain=query.min_batches)
         self.coordinator = CheckpointCoordinator(
@@ -335,15 +335,17 @@ class Run:
             store=store,
             worker=self.worker,
             janitor_worker=self.janitor,
+            lease_worker=self.renewer,
             clock=lambda: self.now_ms,
         )
         self.coordinator.query_started()
 
     def work(self) -> None:
         """Does all that is to be done at this moment."""
-        while self.worker.jobs or self.janitor.jobs:
-            self.worker.join(0)
-            self.janitor.join(0)
+        workers = (self.renewer, self.worker, self.janitor)
+        while any(worker.jobs for worker in workers):
+            for worker in workers:
+                worker.join(0)
 
     def ack(self, handle: StateHandle) -> Any:
         return self.coordinator.acknowledge(ack_of(handle, self.run_id, self.now_ms))

@@ -452,6 +452,35 @@ def test_the_lease_is_renewed_while_the_query_runs() -> None:
         assert owner is not None and owner.run_id == "run"
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
+def test_the_lease_is_renewed_while_other_work_takes_long(ended: bool) -> None:
+    """Neither the worker that completes nor the one that deletes gets anything done here."""
+    query = FakeQuery()
+    run = Run(query)
+    run.work()
+    if ended:
+        run.coordinator.query_ended()
+    for _ in range(10):
+        run.now_ms += 15_000
+        run.coordinator.tick()
+        run.renewer.join(0)
+        assert running_owner(query.storage, run.now_ms) is not None
+
+
+def test_a_lease_that_was_given_up_is_not_renewed() -> None:
+    query = FakeQuery()
+    run = Run(query)
+    run.work()
+    run.now_ms += 30_000
+    run.coordinator.tick()
+    run.coordinator.query_ended()
+    run.worker.join(0)
+    run.janitor.join(0)
+    run.work()
+    run.pass_time(30_000)
+    assert running_owner(query.storage, run.now_ms) is None
+
+
 def test_each_run_reads_its_own_operators() -> None:
     query = FakeQuery()
     first = Run(query)
