@@ -30,8 +30,8 @@ class UnsupportedTypeError(SparkckptError):
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
-            f"{what} cannot run: {why}. Cast it to a type that Arrow has, or use Spark's "
-            "transformWithState."
+            f"{what} cannot run: {why}. Cast it to a type that Arrow has, text to one without such "
+            "a collation, or use Spark's transformWithState."
         )
 
 

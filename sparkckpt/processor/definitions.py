@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sparkckpt.errors.processing import NotInBandError, UnsupportedTypeError
 from sparkckpt.processor.accelerate import register, require_plugin
 from sparkckpt.processor.closure import InBandFunction
-from sparkckpt.processor.schemas import parsed, why_not
+from sparkckpt.processor.schemas import keys_of, parsed, why_not, why_not_keyed
 from sparkckpt.processor.shipping import ship_to_executors
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def define_groups(
 ) -> "DataFrame":
     session = grouped.session
     require_plugin(session, what)
-    why = why_not(input=grouped._df.schema, output=output, state=state)
+    why = why_not_keyed(grouped) or why_not(input=grouped._df.schema, output=output, state=state)
     if why is not None:
         raise UnsupportedTypeError(what, why)
     ship_to_executors(session)
@@ -141,7 +141,7 @@ def fold(
 
     session = grouped.session
     require_plugin(session, "sparkckpt.fold")
-    keys = grouped.count().schema.fields[:-1]
+    keys = keys_of(grouped).fields
     known = {field.name: field.dataType for field in grouped._df.schema.fields}
     folds: dict[str, Fold] = {}
     functions: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from sparkckpt.processor.accelerate import falls_back, register, why_not_in
 from sparkckpt.processor.closure import InBandFunction
 from sparkckpt.processor.handles import RecordingHandle
 from sparkckpt.processor.lifecycle import keeps_operator_state
-from sparkckpt.processor.schemas import parsed, why_not
+from sparkckpt.processor.schemas import parsed, why_not, why_not_keyed
 from sparkckpt.processor.stateful import Flavour, ProcessorGroups
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def define_processor(
     handle, why = _recorded(processor, session)
     schemas = {f"state variable {v.name}": v.schema for v in handle.variables}
     schemas |= {f"map {v.name}": v.user_key for v in handle.variables if v.user_key is not None}
-    why = why or why_not_in(session) or why_not(input=grouped._df.schema, output=output, **schemas)
+    why = why or why_not_in(session) or why_not_keyed(grouped)
+    why = why or why_not(input=grouped._df.schema, output=output, **schemas)
     if falls_back(what, why):
         return None
     spec: dict[str, Any] = {

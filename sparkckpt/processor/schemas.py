@@ -1,11 +1,12 @@
 """Which types can travel in-band, and schemas from what users give."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.group import GroupedData
 
 _ATOMIC = (
     T.BooleanType,
@@ -50,6 +51,26 @@ def why_not(**schemas: T.StructType) -> str | None:
         found = unsupported(schema)
         if found is not None:
             return f"its {name} has type {found.simpleString()}, which cannot travel in-band"
+    return None
+
+
+def keys_of(grouped: "GroupedData") -> T.StructType:
+    return T.StructType(grouped.count().schema.fields[:-1])
+
+
+def why_not_keyed(grouped: "GroupedData") -> str | None:
+    """Why these keys cannot be told apart in-band, None if they can.
+
+    In-band, rows that compare equal are one key; in a state store, only the same bytes are. Spark
+    refuses such keys for operators other than transformWithState.
+    """
+    session: Any = grouped.session
+    keys = keys_of(grouped)
+    utils = session._jvm.org.apache.spark.sql.catalyst.util.UnsafeRowUtils
+    for field in keys.fields:
+        schema = T.StructType([field]).json()
+        if not utils.isBinaryStable(session._jsparkSession.parseDataType(schema)):
+            return f"its key {field.name} has a collation other than UTF8_BINARY"
     return None
 
 

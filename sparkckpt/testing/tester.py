@@ -177,7 +177,7 @@ class ProcessorTester:
     def state(self, *key: Any) -> Any:
         """Of a key: its state as a dict of its fields, None if there is none; or with a
         StatefulProcessor, by the names of its variables, what each has."""
-        frozen = freeze(self._normal(key))
+        frozen = freeze(key)
         if isinstance(self._store, GroupStore):
             return self._store.values.get(frozen)
         assert isinstance(self._store, ProcessorStore)
@@ -187,12 +187,12 @@ class ProcessorTester:
 
     def timeout(self, *key: Any) -> int | None:
         assert isinstance(self._store, GroupStore)
-        timeout = self._store.timeouts.get(freeze(self._normal(key)), NO_TIMESTAMP)
+        timeout = self._store.timeouts.get(freeze(key), NO_TIMESTAMP)
         return None if timeout == NO_TIMESTAMP else timeout
 
     def timers(self, *key: Any) -> list[int]:
         assert isinstance(self._store, ProcessorStore)
-        state = self._store.keys.get(freeze(self._normal(key)))
+        state = self._store.keys.get(freeze(key))
         return sorted(state.timers) if state else []
 
     def send_all_state(self, sends: bool = True) -> None:
@@ -215,19 +215,11 @@ class ProcessorTester:
     def _grouped(self, rows: list[Sequence[Any]]) -> list[tuple[Key, list[Row], None]]:
         groups: dict[Key, list[Row]] = {}
         for row in rows:
-            key = self._normal([row[i] for i in self._offsets])
+            key = tuple(row[i] for i in self._offsets)
             frozen = freeze(key)
-            self._key_values.setdefault(frozen, tuple(row[i] for i in self._offsets))
+            self._key_values.setdefault(frozen, key)
             groups.setdefault(frozen, []).append(tuple(row))
         return [(key, of_key, None) for key, of_key in groups.items()]
-
-    def _normal(self, key: Sequence[Any]) -> list[Any]:
-        """Equal for keys that are equal under their collation."""
-        fields = [self._schema.fields[i].dataType for i in self._offsets]
-        return [
-            value.casefold() if isinstance(value, str) and ignores_case(kind) else value
-            for value, kind in zip(key, fields, strict=True)
-        ]
 
     def _key_row(self, key: Key) -> Row:
         row: list[Any] = [None] * len(self._schema.fields)
@@ -344,8 +336,3 @@ def redistribute(testers: Sequence[ProcessorTester], new: Sequence[ProcessorTest
     written = [read_blob(t.operator_state, "a tester") if t.operator_state else () for t in testers]
     for tester, share in zip(new, shares_of(written, len(new)), strict=True):
         tester.operator_state = write_blob(share)
-
-
-def ignores_case(kind: T.DataType) -> bool:
-    collation = getattr(kind, "collation", "")
-    return "LCASE" in collation or "_CI" in collation

@@ -4,15 +4,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
+import sparkckpt
+from sparkckpt.errors import UnsupportedTypeError
 from tests.spark.accelerated import accelerated
 from tests.spark.streams import Backend, Job, assert_same_after_restart, run
 
 BATCHES = [
     [{"k": "a", "v": 1}, {"k": "B", "v": 2}],
-    [{"k": "A", "v": 4}, {"k": "b", "v": 8}, {"k": "c", "v": 16}],
+    [{"k": "A", "v": 4}, {"k": "b", "v": 8}, {"k": "c", "v": 16}, {"k": "a", "v": 32}],
 ]
 
 
@@ -41,6 +44,17 @@ def sums(df: DataFrame) -> DataFrame:
 JOB = Job.of("k string, v long", BATCHES, sums, "update")
 
 
-def test_transform_with_state(spark: SparkSession, backend: Backend, tmp_path: Path) -> None:
+def test_transform_with_state(
+    spark: SparkSession, backend: Backend, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     output = assert_same_after_restart(spark, JOB, tmp_path, backend)
-    assert run(spark, accelerated(JOB), tmp_path / "in-band", backend) == output
+    assert run(spark, accelerated(JOB), tmp_path / "accelerated", backend) == output
+    assert "(Sums) runs on Spark's own operator: its key k has a collation" in caplog.text
+
+
+@pytest.mark.parametrize("collation", ["UTF8_LCASE", "UNICODE"])
+def test_our_own_apis_refuse_keys_with_a_collation(spark: SparkSession, collation: str) -> None:
+    rows = spark.readStream.format("rate").load()
+    keyed = rows.selectExpr(f"struct(cast(value as string) collate {collation} as x) as k")
+    with pytest.raises(UnsupportedTypeError, match="its key k has a collation"):
+        sparkckpt.fold(keyed.groupBy("k"), n=sparkckpt.count_())
