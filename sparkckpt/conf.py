@@ -147,7 +147,7 @@ OPTIONS: tuple[Option, ...] = (
         "memory.limit",
         "bytes",
         0,
-        "What the state of engine=auto and memory may take of one executor's heap; 0: half of it.",
+        "State in the heap of an executor, for auto within Spark's storage region; 0: half of it.",
         _bytes,
     ),
     Option(

@@ -430,6 +430,24 @@ def test_state_in_memory_is_accounted_for_by_spark(spark: Any, tmp_path: Path) -
     assert harness.storageMemory() - before < 100_000
 
 
+def test_state_leaves_alone_what_tasks_may_claim(spark: Any, tmp_path: Path) -> None:
+    """Tasks can have cached blocks dropped to get at it, but not state."""
+    confs = {PREFIX + "memory.limit": "1g", PREFIX + "coordinator.enabled": "false"}
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    executor_conf = spark.sparkContext._jsc.sc().conf()
+    fraction = "spark.memory.storageFraction"
+    puts = json.dumps([["put", "single", k, "x" * 1_000_000] for k in range(20)])
+    try:
+        for value, moved in [("0.01", 1), ("0.5", 0)]:  # of about 1 GiB
+            executor_conf.set(fraction, value)
+            harness.restart()
+            harness.run(0, None, False, puts, "commit")
+            assert harness.metric("sparkckptSpilledStores") == moved
+    finally:
+        harness.close()
+        executor_conf.remove(fraction)
+
+
 def simulate_merges(
     harness: Any, commits: list[int], state: int, max_deltas: int = 16
 ) -> tuple[int, int]:

@@ -92,7 +92,8 @@ object SparkckptErrors {
       s"State in the memory of this executor would take ${mebibytes(total)}, ${mebibytes(held)} of it " +
         s"for the store $store; it may take ${mebibytes(limit)}. Nothing is lost: the batch is not " +
         "committed. Give executors more memory, raise " +
-        s"${SparkckptConf.MemoryLimit.key}, use more partitions and executors, or restart the query with " +
+        s"${SparkckptConf.MemoryLimit.key} (and spark.memory.storageFraction, which bounds it with " +
+        s"${SparkckptConf.Engine.key}=auto), use more partitions and executors, or restart the query with " +
         s"${SparkckptConf.Engine.key}=auto, which goes on in RocksDB on local disk.")
 
   def operatorStateTooLarge(

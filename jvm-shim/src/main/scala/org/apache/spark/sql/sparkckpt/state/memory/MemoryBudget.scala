@@ -4,12 +4,14 @@ import java.util.UUID
 import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.spark.SparkEnv
-import org.apache.spark.memory.MemoryMode
+import org.apache.spark.internal.config.MEMORY_STORAGE_FRACTION
+import org.apache.spark.memory.{MemoryMode, UnifiedMemoryManager}
 import org.apache.spark.sql.sparkckpt.SparkckptErrors
 import org.apache.spark.storage.TempLocalBlockId
 
 /** What the memory engines of one executor hold together, and how much of it one of them has. */
-private[memory] final class MemoryBudget(store: String, limit: Long, pool: Option[StoragePool]) {
+private[memory] final class MemoryBudget(store: String, most: Long, pool: Option[StoragePool]) {
+  private val limit = pool.fold(most)(lender => math.min(most, lender.region))
   private var held = 0L
   private var borrowed = 0L
   private var isGivingBack = false
@@ -66,6 +68,16 @@ private[memory] object MemoryBudget {
 final class StoragePool {
   private val manager = SparkEnv.get.memoryManager
   private val block = TempLocalBlockId(new UUID(0, 0))
+
+  /**
+   * What tasks cannot claim of it. They count on the rest being given up when they need it, as cached
+   * blocks are; state is not, and they would fail.
+   */
+  val region: Long = manager match {
+    case unified: UnifiedMemoryManager =>
+      (unified.maxHeapMemory * SparkEnv.get.conf.get(MEMORY_STORAGE_FRACTION)).toLong
+    case other => other.maxOnHeapStorageMemory
+  }
 
   /** Cached blocks make room if need be. */
   def acquire(bytes: Long): Boolean = manager.acquireStorageMemory(block, bytes, MemoryMode.ON_HEAP)

@@ -11,7 +11,7 @@ import org.apache.spark.sql.types.StructType
  * a version, and an aborted or repeated batch is undone.
  *
  * @param memoryLimit of all such engines in the executor; None: half of its heap
- * @param pool what it holds is also asked for there, if there is one
+ * @param pool what it holds is also asked for there, if there is one, and stays within its region
  */
 final class MemoryEngine(
     storeId: StateStoreId,
