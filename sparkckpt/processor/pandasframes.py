@@ -67,7 +67,8 @@ class Frames:
         if manager is None:
             manager = self._whole[nulls] = self._frame(nulls)._mgr
         part = manager.get_slice(slice(start, end), axis=1)
-        part.axes[1] = _range(end - start)
+        # Objects of the frame's own: naming the index of one frame must not name those of others.
+        part.axes = [part.axes[0].view(), _range(end - start).view()]
         from_manager: Any = pd.DataFrame._from_mgr  # type: ignore[attr-defined]
         frame: DataFrame = from_manager(part, part.axes)
         return frame
@@ -245,7 +246,8 @@ class SeparateFrames:
         if shape != self._shape:
             self._shape = shape
             self._runs.append([])
-        self._runs[-1].append(frame)
+        # It may be changed and yielded again, and the data of another.
+        self._runs[-1].append(frame.copy())
         self._rows += len(frame)
         return self._rows > self._max_rows
 

@@ -103,6 +103,7 @@ class RowCall:
     def __init__(self, groups: RowGroups, reader: Reader, control: Control) -> None:
         from pyspark.sql.pandas.types import to_arrow_type
 
+        from sparkckpt.processor.copies import copier
         from sparkckpt.processor.groupstates import GroupUpdates, update_type
         from sparkckpt.processor.values import from_tuples, zone_of
 
@@ -115,6 +116,7 @@ class RowCall:
         self._to_output: Callable[[list[Row]], pa.StructArray] = partial(
             from_tuples, kind=output, naive=zone
         )
+        self._copy_output, self._copy_state = copier(groups.output), copier(groups.state)
         self._updates = GroupUpdates(lambda values: from_tuples(values, state, zone))
         self._replies = Replies(output, update_type(state))
         self._limit = control.max_records if control.max_records > 0 else 2**31 - 1
@@ -140,7 +142,7 @@ class RowCall:
             if i == last:
                 of_key = chain(of_key, self._rows_of(self._reader.more()))
             for row in function(key, of_key, state):
-                output.append(row)
+                output.append(row if self._copy_output is None else self._copy_output(row))
                 if len(output) > self._limit:
                     yield self._reply(number, output)
                     output = []
@@ -167,7 +169,10 @@ class RowCall:
         if state._removed and state._timeout == NO_TIMESTAMP:
             self._updates.remove(number)
         else:
-            self._updates.put(number, state._value, state._timeout)
+            value = state._value
+            if value is not None and self._copy_state is not None:
+                value = self._copy_state(value)
+            self._updates.put(number, value, state._timeout)
 
     def require_timeout(self, conf: str, what: str) -> None:
         if self.control.timeout_conf != conf:

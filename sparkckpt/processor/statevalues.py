@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
 from sparkckpt.processor import values as columns
+from sparkckpt.processor.copies import copier
 
 Adopt = Callable[[Any], Any]
 
@@ -54,6 +55,7 @@ class StateSchema:
         self._write = [writer(kind, zone) for kind in self._fields]
         self._plain = {tuple(_PLAIN.get(type(kind), (_NONE,))[0] for kind in self._fields)}
         self._is_adoptable = [type(kind) in _PLAIN for kind in self._fields]
+        self._copy = copier(schema)
 
     def read(self, struct: pa.StructArray) -> list[tuple[Any, ...] | None]:
         """The value of each key, None where it has none."""
@@ -78,6 +80,13 @@ class StateSchema:
             None if v is None else adopt(v)
             for adopt, v in zip(self._adopt, map(_normal, value), strict=True)
         )
+
+    def given(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        """An adopted value for the user, who may change it in place."""
+        if self._copy is None:
+            return value
+        copied: tuple[Any, ...] = self._copy(value)
+        return copied
 
     def write(self, rows: Sequence[tuple[Any, ...] | None]) -> pa.StructArray:
         """The structs of these adopted values."""

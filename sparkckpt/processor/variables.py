@@ -57,7 +57,7 @@ class ValueVariable(ValueState):
         return self.current is not None
 
     def get(self) -> Value | None:
-        return self.current
+        return None if self.current is None else self._schema.given(self.current)
 
     def update(self, newValue: Value) -> None:
         self.current = self._adopt(newValue)
@@ -100,7 +100,7 @@ class ListVariable(ListState):
         return bool(self._added or self._before())
 
     def get(self) -> Iterator[Value]:
-        yield from [*self._before(), *self._added]
+        yield from map(self._schema.given, [*self._before(), *self._added])
 
     def put(self, newState: list[Value]) -> None:
         self._added = self._adopted(newState)
@@ -183,7 +183,7 @@ class MapVariable(MapState):
         value = self._get(key)
         if value is None:
             return None
-        row: Value = _create_row(self._schema.names, value)
+        row: Value = _create_row(self._schema.names, self._schema.given(value))
         return row
 
     def containsKey(self, key: Value) -> bool:
@@ -200,7 +200,7 @@ class MapVariable(MapState):
         merged: dict[Any, tuple[Value, Value | None]] = {**self._before(), **self._changed}
         for key, value in merged.values():
             if value is not None:
-                yield key, value
+                yield self._keys.given(key), self._schema.given(value)
 
     def keys(self) -> Iterator[Value]:
         return (key for key, _ in self.iterator())

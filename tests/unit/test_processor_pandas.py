@@ -176,3 +176,19 @@ def test_without_a_key_there_is_one_group():
         yield pd.DataFrame({"k": ["all"], "total": [sum(map(len, frames))]})
 
     assert kit(count, keys=()).process([("a", 1), ("b", 2)]) == [("all", 2)]
+
+
+def test_what_one_frame_is_made_to_be_does_not_show_in_the_next():
+    def count(key, frames, state):
+        for frame in frames:
+            names = (frame.index.name, frame.columns.name)
+            frame.index.name = frame.columns.name = "mine"
+            frame.loc[:, "v"] = 0
+            frame.drop(columns="v", inplace=True)
+            yield pd.DataFrame({"k": [key[0]], "names": [str(names)]})
+
+    schemas = ("k string, v long", ["k"], "k string, names string", "n long")
+    tester = ProcessorTester.of_pandas(count, *schemas)
+    rows = [("a", 1), ("b", 2)]
+    assert tester.process(rows) == [("a", "(None, None)"), ("b", "(None, None)")]
+    assert tester.process(rows) == [("a", "(None, None)"), ("b", "(None, None)")]

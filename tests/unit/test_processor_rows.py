@@ -190,3 +190,18 @@ def test_none_is_no_state():
 
     with pytest.raises(TypeError, match="remove"):
         kit(wrong).process([("a", 1)])
+
+
+def test_lists_may_be_reused():
+    kept = []
+
+    def collect(key, rows, state):
+        kept.clear()
+        kept.extend(v for _, v in rows)
+        state.update((kept,))
+        yield (key[0], kept)
+
+    output = "k string, all array<long>"
+    tester = ProcessorTester.of_rows(collect, "k string, v long", ["k"], output, "all array<long>")
+    assert tester.process([("a", 1), ("b", 2)]) == [("a", [1]), ("b", [2])]
+    assert tester.state("a") == {"all": [1]}

@@ -418,3 +418,51 @@ def test_the_life_of_a_processor():
     tester.process([("a", 1)])
     assert calls == ["initialize True", "init", "complete 7", "rows [4]", "snapshot", "close"]
     assert tester.operator_states() == {"seen": [4, 5]}
+
+
+class ChangesInPlace(Base):
+    """Whatever is changed in place is not stored without an update."""
+
+    def init(self, handle):
+        state = "x array<long>, m map<string, array<long>>, s struct<y: array<long>>"
+        self.value = handle.getValueState("value", state)
+        self.list = handle.getListState("list", state)
+        self.map = handle.getMapState("map", "k long", state)
+
+    def handleInputRows(self, key, rows, timerValues):
+        given = ([1], {"a": [1]}, Row(y=[1]))
+        self.value.update(given)
+        self.list.appendValue(given)
+        self.map.updateValue((1,), given)
+        pairs = [value for _, value in self.map.iterator()]
+        for x, m, s in (self.value.get(), *self.list.get(), self.map.getValue((1,)), *pairs, given):
+            x.append(2)
+            m["a"].append(2)
+            m["b"] = []
+            s.y.append(2)
+            assert s.__fields__ == ["y"]
+        yield Row(k=str(self.value.get()))
+
+
+def test_what_is_changed_in_place_is_not_stored():
+    tester = kit(ChangesInPlace(), output="k string")
+    tester.process([("a", 1)])
+    value = {"x": [1], "m": [("a", [1])], "s": {"y": [1]}}
+    assert tester.state("a") == {
+        "value": value,
+        "list": [value],
+        "map": [{"key": {"k": 1}, "value": value}],
+    }
+
+
+class YieldsOneFrame(Base):
+    def handleInputRows(self, key, frames, timerValues):
+        frame = pd.DataFrame({"k": ["x"], "n": [0]})
+        for n in range(3):
+            frame.loc[0, "n"] = n
+            yield frame
+
+
+def test_a_frame_may_be_changed_and_yielded_again():
+    tester = kit(YieldsOneFrame(), pandas=True, output="k string, n long")
+    assert tester.process([("a", 1)]) == [("x", 0), ("x", 1), ("x", 2)]
