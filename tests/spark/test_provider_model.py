@@ -299,6 +299,26 @@ def test_a_load_that_fails_halfway_leaves_nothing_behind(
         harness.close()
 
 
+def test_a_load_that_finds_no_memory_does_not_blame_the_file(spark: Any, tmp_path: Path) -> None:
+    confs = {PREFIX + "engine": "memory", PREFIX + "coordinator.enabled": "false"}
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+    arrow = spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    limit = arrow.getLimit()
+    try:
+        puts = json.dumps([["put", "single", k, str(k)] for k in range(64)])
+        checkpoint = harness.run(0, None, False, puts, "commit")
+        harness.restart()
+        arrow.setLimit(arrow.getAllocatedMemory() + 1)
+        with pytest.raises(Exception, match="SPARKCKPT_NO_MEMORY_TO_READ"):
+            harness.dump(1, checkpoint)
+        arrow.setLimit(limit)
+        assert len(json.loads(harness.dump(1, checkpoint))["single"]) == 64
+    finally:
+        arrow.setLimit(limit)
+        harness.close()
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_large_load_matches_what_was_written(spark: Any, tmp_path: Path, engine: str) -> None:
     """So much that RocksDB gets it as files: several of one family, and keys on both sides of zero,

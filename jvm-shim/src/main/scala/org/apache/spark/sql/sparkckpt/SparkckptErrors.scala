@@ -24,6 +24,13 @@ object SparkckptErrors {
       s"The state file $where cannot be read: ${cause.getMessage}. Check that it exists, that its " +
         "storage is reachable and that this user may read it; then restart the query.", cause)
 
+  def noMemoryToRead(where: String, cause: Throwable): SparkckptException =
+    new SparkckptException("SPARKCKPT_NO_MEMORY_TO_READ",
+      s"There was no memory outside of the heap for a record batch of the state file $where. The file is " +
+        "not at fault, and no state is lost. Give executors more of that memory " +
+        "(spark.executor.memoryOverhead, and -XX:MaxDirectMemorySize if it is set) or fewer cores. Batches " +
+        s"are smaller in files that are written with a lower ${SparkckptConf.RecordBatchRows.key}.", cause)
+
   def newerFormat(what: String, where: String, found: Int, known: Int): SparkckptException =
     new SparkckptException("SPARKCKPT_NEWER_FORMAT",
       s"The $what $where has format version $found; this sparkckpt reads versions up to $known. " +

@@ -10,6 +10,7 @@ import scala.util.control.NonFatal
 
 import org.apache.arrow.compression.CommonsCompressionFactory
 import org.apache.arrow.flatbuf.Footer
+import org.apache.arrow.memory.OutOfMemoryException
 import org.apache.arrow.vector.{FieldVector, TinyIntVector, UInt2Vector, VectorLoader, VectorSchemaRoot}
 import org.apache.arrow.vector.ipc.ReadChannel
 import org.apache.arrow.vector.ipc.message.{ArrowFooter, MessageSerializer}
@@ -93,6 +94,7 @@ final class StateFileReader(
         new ReadChannel(Channels.newChannel(new ByteArrayInputStream(bytes))), allocator)
       try loader.load(message) finally message.close()
     } catch {
+      case e: RuntimeException if isForMemory(e) => throw SparkckptErrors.noMemoryToRead(where, e)
       case NonFatal(e) => throw SparkckptErrors.corruptFile(where, e.toString, e)
     }
     rowCount = root.getRowCount
@@ -101,6 +103,10 @@ final class StateFileReader(
     keys.reset(root.getVector(2))
     values.reset(root.getVector(3))
   }
+
+  /** Arrow wraps what happens in a column. */
+  private def isForMemory(e: Throwable): Boolean =
+    Iterator.iterate(e)(_.getCause).takeWhile(_ != null).exists(_.isInstanceOf[OutOfMemoryException])
 
   private def valuesOf(vector: FieldVector, width: Int): Long = {
     val values = vector.getDataBuffer
