@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 from sparkckpt.errors.processing import FoldError
 from sparkckpt.processor.vectorized import Changes, Touched, VectorizedProcessor
 
+_MAX_DECIMAL256 = 76
 _NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
 
@@ -42,7 +43,7 @@ class Fold(ABC):
 
 @dataclass(frozen=True)
 class Sum(Fold):
-    """Ignores null; null if all is. Integers that overflow are an error."""
+    """Ignores null; null if all is. What overflows its type is an error."""
 
     column: str
 
@@ -58,16 +59,21 @@ class Sum(Fold):
     def reduce(self, touched: Touched, column: pa.Array | None) -> pa.Array:
         assert column is not None
         if pa.types.is_decimal(column.type):
-            return _grouped(touched, column, "sum")
+            # Arrow's sums have the width of what they add up, and wrap around.
+            wide = column.cast(pa.decimal256(_MAX_DECIMAL256, column.type.scale))
+            return _grouped(touched, wide, "sum")
         wide = column.cast(pa.int64() if pa.types.is_integer(column.type) else pa.float64())
         values = _numpy(wide.fill_null(0) if wide.null_count else wide)
         sums = _exact_sums(values, touched.starts)
         return pa.array(sums, wide.type, mask=_all_null(touched, column))
 
     def merge(self, before: pa.Array, now: pa.Array, exists: pa.Array) -> pa.Array:
-        now = now.cast(before.type)
-        both = pc.add_checked(before, now).cast(before.type)
-        return pc.coalesce(both, before, now)
+        kind = before.type
+        if pa.types.is_decimal(kind):
+            # One digit is left for the sum of two.
+            kind = pa.decimal256(_MAX_DECIMAL256 - 1, kind.scale)
+        before, now, stored = before.cast(kind), now.cast(kind), before.type
+        return pc.coalesce(pc.add_checked(before, now), before, now).cast(stored)
 
 
 @dataclass(frozen=True)

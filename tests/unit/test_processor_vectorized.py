@@ -2,7 +2,7 @@
 
 import datetime
 import random
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pyarrow as pa
@@ -206,6 +206,39 @@ def test_a_sum_that_overflows_is_an_error():
         tester.process([("a", 2**62)])
     with pytest.raises(OverflowError):
         tester.process([("b", 2**62), ("b", 2**62)])
+
+
+@pytest.mark.parametrize(
+    "kind", ["decimal(1,0)", "decimal(28,2)", "decimal(38,0)", "decimal(38,10)"]
+)
+def test_sums_of_decimals_are_exact(kind):
+    tester = fold_kit(f"k string, v {kind}", {"total": sparkckpt.sum_("v")}, batch_rows=7)
+    decimal = parse_schema(f"v {kind}")[0].dataType
+    with localcontext() as context:
+        context.prec = 60
+        step = Decimal(1).scaleb(-decimal.scale)
+        largest = step * (10**decimal.precision - 1)
+        values = [largest, None, -largest, -largest, largest, -step, largest] * 3
+        if decimal.precision < 38:
+            values += [largest] * 40
+        else:
+            values += [-largest] * 3
+        total = sum(v for v in values if v is not None)
+        tester.process([("b", None), *(("a", v) for v in values)])
+        assert tester.state("a") == {"total": total}
+        assert tester.process([("a", -largest), ("b", step), ("a", largest)]) == [
+            ("a", total),
+            ("b", step),
+        ]
+
+
+def test_a_sum_of_decimals_that_overflows_is_an_error():
+    tester = fold_kit("k string, v decimal(38,0)", {"total": sparkckpt.sum_("v")})
+    nines = Decimal("9" * 38)
+    tester.process([("a", nines), ("a", nines), ("a", nines.copy_negate())])
+    for key in "ab":
+        with pytest.raises(pa.ArrowInvalid, match="does not fit in precision"):
+            tester.process([(key, nines), (key, Decimal(1))])
 
 
 def test_derived_columns():
