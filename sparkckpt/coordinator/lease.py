@@ -2,7 +2,8 @@
 
 A driver that is cut off may go on for a while after its successor has started. Each coordinator
 therefore creates a file with the next epoch, which only one can; the highest epoch owns, and
-everybody looks again before deleting or completing anything. The file also says until when its
+everybody looks again before deleting or completing anything. Where storage cannot keep two from
+creating the same file, what it says decides. The file also says until when its
 owner is believed to run, so that commands can tell. It must never be used to wait for anybody: a
 successor takes over at once.
 
@@ -12,9 +13,8 @@ file tells of the epoch: whoever finds that looks again before it believes that 
 
 import json
 import logging
-import os
 import re
-import socket
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,6 +27,7 @@ from sparkckpt.errors import (
     QueryRunningError,
     UnwritableFileError,
 )
+from sparkckpt.processes import ProcessId
 from sparkckpt.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -46,18 +47,22 @@ class Owner:
 
     epoch: int
     run_id: str
-    host: str
-    pid: int
+    process: ProcessId
     renewed_ms: int
     expires_ms: int
+
+    def is_same_as(self, other: "Owner") -> bool:
+        """Whether both are one coordinator: a run may have several, one after the other."""
+        return (self.epoch, self.run_id, self.process) == (other.epoch, other.run_id, other.process)
 
     def to_bytes(self) -> bytes:
         fields = {
             "formatVersion": FORMAT_VERSION,
             "epoch": self.epoch,
             "runId": self.run_id,
-            "host": self.host,
-            "pid": self.pid,
+            "host": self.process.host,
+            "pid": self.process.pid,
+            "started": self.process.started,
             "renewedMs": self.renewed_ms,
             "expiresMs": self.expires_ms,
         }
@@ -70,8 +75,7 @@ class Owner:
             return cls(
                 int(fields["epoch"]),
                 str(fields["runId"]),
-                str(fields["host"]),
-                int(fields["pid"]),
+                ProcessId(str(fields["host"]), int(fields["pid"]), str(fields.get("started", ""))),
                 int(fields["renewedMs"]),
                 int(fields["expiresMs"]),
             )
@@ -80,11 +84,14 @@ class Owner:
 
 
 class Lease:
-    """The ownership of one coordinator."""
+    """The ownership of one coordinator. Safe to be used by several threads."""
 
     def __init__(self, storage: Storage, owner: Owner) -> None:
         self._storage = storage
         self._owner = owner
+        self._is_released = False
+        # Some storage replaces a file by deleting it first: nobody here may look in between.
+        self._lock = threading.RLock()
 
     @classmethod
     def claim(cls, storage: Storage, run_id: str, now_ms: int) -> "Lease":
@@ -95,8 +102,7 @@ class Lease:
             owner = Owner(
                 max(older + _epochs_being_written(names), default=0) + 1,
                 run_id,
-                socket.gethostname(),
-                os.getpid(),
+                ProcessId.here(),
                 now_ms,
                 now_ms + DURATION_MS,
             )
@@ -119,20 +125,31 @@ class Lease:
         return self._owner.epoch
 
     def is_held(self) -> bool:
-        """Whether no later coordinator has started. Without a file of any there is no owner."""
-        epochs = _epochs(self._storage.list_names(OWNERS))
-        return max(epochs, default=0) == self.epoch
+        """Whether no other coordinator has started since. Without a file there is no owner."""
+        with self._lock:
+            epochs = _epochs(self._storage.list_names(OWNERS))
+            if max(epochs, default=0) != self.epoch:
+                return False
+            try:
+                return _read(self._storage, self.epoch).is_same_as(self._owner)
+            except FileMissingError:
+                return False
 
     def needs_renewal(self, now_ms: int) -> bool:
-        return now_ms - self._owner.renewed_ms >= RENEWAL_MS
+        return not self._is_released and now_ms - self._owner.renewed_ms >= RENEWAL_MS
 
     def renew(self, now_ms: int) -> bool:
-        """Extends the lease if it is still held; returns whether it is."""
-        return self._write(now_ms, now_ms + DURATION_MS)
+        """Extends the lease if it is still held, unless it was given up; whether it is held."""
+        with self._lock:
+            if self._is_released:
+                return self.is_held()
+            return self._write(now_ms, now_ms + DURATION_MS)
 
     def release(self, now_ms: int) -> None:
         """Says that nobody runs any more. The file stays: epochs must grow."""
-        self._write(now_ms, 0)
+        with self._lock:
+            self._is_released = True
+            self._write(now_ms, 0)
 
     def _write(self, renewed_ms: int, expires_ms: int) -> bool:
         if not self.is_held():
@@ -148,9 +165,8 @@ def running_owner(storage: Storage, now_ms: int) -> Owner | None:
     while names := storage.list_names(OWNERS):
         may_appear = time.monotonic() < deadline
         if epochs := _epochs(names):
-            path = _path(epochs[-1])
             try:
-                owner = Owner.from_bytes(storage.read_all(path), storage.where(path))
+                owner = _read(storage, epochs[-1])
             except FileMissingError:
                 if not may_appear:
                     raise
@@ -169,7 +185,7 @@ def refuse_if_running(storage: Storage, now_ms: int, outcome: str = "") -> None:
         expires = datetime.fromtimestamp(owner.expires_ms / 1000, timezone.utc)
         raise QueryRunningError(
             storage.where(""),
-            f"run {owner.run_id}, on {owner.host}, process {owner.pid}",
+            f"run {owner.run_id}, on {owner.process.host}, process {owner.process.pid}",
             f"{expires:%Y-%m-%d %H:%M:%S} UTC",
             outcome,
         )
@@ -181,6 +197,11 @@ def _delete_older(storage: Storage, epochs: Iterable[int]) -> None:
         storage.delete(map(_path, epochs))
     except UnwritableFileError as error:
         logger.warning("The leases of former owners are left behind. %s", error)
+
+
+def _read(storage: Storage, epoch: int) -> Owner:
+    path = _path(epoch)
+    return Owner.from_bytes(storage.read_all(path), storage.where(path))
 
 
 def _path(epoch: int) -> str:

@@ -25,12 +25,9 @@ class Ownership:
         self._run_id = run_id
         self._clock = clock
         self._on_lost = on_lost
-        # Some storage replaces a file by deleting it first: nobody here may look in between.
-        self._lease_lock = threading.Lock()
         self._lock = threading.Lock()
         self._lease: Lease | None = None
         self._is_lost = False
-        self._is_released = False
 
     @property
     def is_lost(self) -> bool:
@@ -46,15 +43,13 @@ class Ownership:
         """Whether this coordinator may still complete and delete."""
         if self._lease is None or self._is_lost:
             return False
-        with self._lease_lock:
-            is_held = self._lease.is_held()
-        if not is_held:
+        if not self._lease.is_held():
             self.lose()
         return not self._is_lost
 
     def needs_renewal(self) -> bool:
         """Whether it is time to; also while a run that has ended has work left."""
-        if self._lease is None or self._is_lost or self._is_released:
+        if self._lease is None or self._is_lost:
             return False
         return self._lease.needs_renewal(self._clock())
 
@@ -62,11 +57,7 @@ class Ownership:
         if self._lease is None:
             return
         try:
-            with self._lease_lock:
-                if self._is_released:
-                    return
-                is_held = self._lease.renew(self._clock())
-            if not is_held:
+            if not self._lease.renew(self._clock()):
                 self.lose()
         except SparkckptError as error:
             logger.warning("The lease of %s is renewed later. %s", self._storage.where(""), error)
@@ -74,9 +65,7 @@ class Ownership:
     def release(self) -> None:
         """Says that nobody runs any more."""
         if self._lease is not None and not self._is_lost:
-            with self._lease_lock:
-                self._is_released = True
-                self._lease.release(self._clock())
+            self._lease.release(self._clock())
 
     def lose(self) -> None:
         """Another has taken over."""

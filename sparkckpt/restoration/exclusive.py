@@ -5,8 +5,6 @@ before each change that nobody has taken over. A command that was killed holds i
 expires, except from a later one on the same machine, which can see that it is gone.
 """
 
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,16 +79,4 @@ def refuse_others(storage: Storage, now_ms: int) -> None:
 
 
 def _is_dead_command(owner: Owner) -> bool:
-    here = owner.host == socket.gethostname()
-    return owner.run_id.startswith(_COMMAND) and here and not is_alive(owner.pid)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of this machine runs."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return owner.run_id.startswith(_COMMAND) and owner.process.is_gone

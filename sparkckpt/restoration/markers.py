@@ -26,7 +26,7 @@ from sparkckpt.errors import ClaimedCheckpointError, RestorePendingError
 from sparkckpt.fields import Fields
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM
 from sparkckpt.paths import canonical
-from sparkckpt.restoration.exclusive import is_alive
+from sparkckpt.processes import is_alive
 from sparkckpt.storage import Storage
 
 BACKEND_PATH = "_sparkckpt/backend.json"

@@ -25,8 +25,8 @@ from sparkckpt.errors import (
     SavepointInUseError,
     SparkckptError,
 )
+from sparkckpt.processes import is_alive
 from sparkckpt.restoration.copies import SOURCES
-from sparkckpt.restoration.exclusive import is_alive
 from sparkckpt.restoration.source import open_storage
 from sparkckpt.restoration.state import DIRECTORY
 from sparkckpt.storage import Storage

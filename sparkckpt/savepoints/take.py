@@ -19,8 +19,9 @@ from sparkckpt.coordinator.savepoints import SavepointMarker, is_complete, read_
 from sparkckpt.errors import CheckpointNotFoundError, SavepointExistsError
 from sparkckpt.format import CheckpointMetadata, MasterState
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM
+from sparkckpt.processes import is_alive
 from sparkckpt.restoration.copies import copy_sources
-from sparkckpt.restoration.exclusive import Clock, is_alive, wall_clock
+from sparkckpt.restoration.exclusive import Clock, wall_clock
 from sparkckpt.restoration.leftovers import clear_leftover
 from sparkckpt.restoration.markers import pinned_max_parallelism
 from sparkckpt.restoration.source import (

@@ -1,11 +1,13 @@
 """The owner of a checkpoint directory."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
-from sparkckpt.coordinator.lease import DURATION_MS, OWNERS, Lease, running_owner
+from sparkckpt.coordinator.lease import DURATION_MS, OWNERS, Lease, Owner, running_owner
 from sparkckpt.errors import CorruptStateError
+from sparkckpt.processes import ProcessId
 from sparkckpt.storage import Storage
 from tests.unit.coordinator_samples import memory_storage
 
@@ -30,6 +32,64 @@ def test_the_later_of_two_owns(storage: Storage) -> None:
     owner = running_owner(storage, 3)
     assert owner is not None
     assert owner.run_id == "second"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"run_id": "another"},
+        {"process": replace(ProcessId.here(), host="elsewhere")},
+        {"process": replace(ProcessId.here(), pid=1)},
+        {"process": replace(ProcessId.here(), started="at another time")},
+    ],
+    ids=["run", "host", "pid", "start"],
+)
+def test_of_two_that_have_created_one_epoch_the_last_owns(
+    storage: Storage, other: dict[str, object]
+) -> None:
+    """As storage lets them that cannot refuse to replace a file."""
+    lease = Lease.claim(storage, "run", 0)
+    theirs = replace(lease.owner, **other).to_bytes()  # type: ignore[arg-type]
+    storage.write_atomic(f"{OWNERS}/1", theirs, overwrite=True)
+    assert not lease.is_held()
+    assert not lease.renew(30_000)
+    lease.release(30_000)
+    assert storage.read_all(f"{OWNERS}/1") == theirs
+
+
+def test_a_lease_is_not_looked_for_while_it_is_replaced() -> None:
+    """Another thread renews it, on storage that deletes a file before it writes it anew."""
+    storage = memory_storage()
+    lease = Lease.claim(storage, "run", 0)
+    filesystem = storage.filesystem
+    found: list[bool] = []
+    looking = threading.Thread(target=lambda: found.append(lease.is_held()))
+
+    def delete_first(operation: str, path: str) -> None:
+        if operation == "write":
+            filesystem.rm_file(path)
+            looking.start()
+            looking.join(0.2)
+
+    filesystem.before = delete_first
+    assert lease.renew(30_000)
+    looking.join(60)
+    assert found == [True]
+
+
+def test_the_owner_of_an_older_release_is_understood(storage: Storage) -> None:
+    owner = Lease.claim(storage, "run", 0).owner
+    data = owner.to_bytes().replace(b'"started"', b'"unknown"')
+    found = Owner.from_bytes(data, "owner/1")
+    assert found == replace(owner, process=replace(owner.process, started=""))
+
+
+def test_a_lease_that_was_given_up_is_not_renewed(storage: Storage) -> None:
+    lease = Lease.claim(storage, "run", 0)
+    lease.release(30_000)
+    assert not lease.needs_renewal(60_000)
+    assert lease.renew(60_000)
+    assert running_owner(storage, 60_000) is None
 
 
 def test_a_lease_runs_out_unless_it_is_renewed(storage: Storage) -> None:

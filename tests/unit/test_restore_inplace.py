@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -275,16 +274,17 @@ def test_a_killed_command_is_no_running_query(location: Path) -> None:
         process.wait()
     lease = Lease.claim(storage, "command rescale", now)
     path = f"_sparkckpt/owner/{lease.epoch}"
-    dead = replace(lease.owner, pid=process.pid)
+    ended = replace(lease.owner.process, pid=process.pid)
+    dead = replace(lease.owner, process=ended)
     for owner in (
-        replace(dead, host="elsewhere"),
+        replace(dead, process=replace(ended, host="elsewhere")),
         replace(dead, run_id="a-run"),
-        replace(dead, pid=os.getpid()),
+        lease.owner,
     ):
         storage.write_atomic(path, owner.to_bytes(), overwrite=True)
         with pytest.raises(QueryRunningError):
             sparkckpt.rescale(location, 5)
-    assert dead.host == socket.gethostname()
+    assert ended.host == socket.gethostname()
     storage.write_atomic(path, dead.to_bytes(), overwrite=True)
     assert sparkckpt.rescale(location, 5).changed
 

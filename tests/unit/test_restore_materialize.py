@@ -591,10 +591,12 @@ def test_another_restore_is_under_way(
     path.write_text(json.dumps({**marker, "host": "elsewhere", "mode": "no-claim"}))
     theirs = Lease.claim(Storage.at(target), "command restore", wall_clock())
     owner = target / "_sparkckpt/owner/1"
-    owner.write_bytes(replace(theirs.owner, host="elsewhere").to_bytes())
+    elsewhere = replace(theirs.owner.process, host="elsewhere")
+    owner.write_bytes(replace(theirs.owner, process=elsewhere).to_bytes())
     with pytest.raises(QueryRunningError, match=r"command restore, on elsewhere.*nothing was"):
         sparkckpt.restore(location, target)
     assert json.loads(path.read_text())["host"] == "elsewhere"
+    owner.write_bytes(theirs.owner.to_bytes())
     theirs.release(wall_clock())
     assert sparkckpt.restore(location, target).pin not in (None, "restore-x")
     assert running_owner(Storage.at(target), wall_clock()) is None
