@@ -15,6 +15,7 @@ import org.json4s._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.sparkckpt.format.AtomicReplacement
 
 /**
  * Serves the coordinator's storage requests with the file systems, credentials and settings that
@@ -52,7 +53,8 @@ private[coordinator] final class StorageService(default: Configuration) {
     request.text("op") match {
       case "read" => read(path, request.optionalNumber("start"), request.optionalNumber("end"))
       case "create" =>
-        create(path, request.flag("overwrite"))(_.write(request.payload))
+        if (request.flag("overwrite")) replace(path)(_.write(request.payload))
+        else create(path, request.payload)
         Frame.NoPayload
       case "copy" => copy(path, new Path(request.text("to"))); Frame.NoPayload
       case "info" => json(describe(fileSystem(path).getFileStatus(path), path.getName))
@@ -74,20 +76,23 @@ private[coordinator] final class StorageService(default: Configuration) {
 
   private def copy(from: Path, to: Path): Unit = {
     val in = manager(from).open(from)
-    try create(to, overwrite = true)(out => in.transferTo(out)) finally in.close()
+    try replace(to)(out => in.transferTo(out)) finally in.close()
   }
 
-  private def create(path: Path, overwrite: Boolean)(fill: OutputStream => Unit): Unit = {
+  private def replace(path: Path)(fill: OutputStream => Unit): Unit =
+    AtomicReplacement.write(path, configurationOf(path))(fill)
+
+  private def create(path: Path, data: Array[Byte]): Unit = {
     val files = manager(path)
     // Spark's file manager notices an existing file only at the end, and leaves its temporary one.
-    if (!overwrite && files.exists(path)) throw new FileAlreadyExistsException(path.toString)
-    val out = try files.createAtomic(path, overwrite) catch {
+    if (files.exists(path)) throw new FileAlreadyExistsException(path.toString)
+    val out = try files.createAtomic(path, overwriteIfPossible = false) catch {
       case _: FileNotFoundException =>
         files.mkdirs(path.getParent)
-        files.createAtomic(path, overwrite)
+        files.createAtomic(path, overwriteIfPossible = false)
     }
     try {
-      fill(out)
+      out.write(data)
       out.close()
     } catch {
       case e: Throwable => out.cancel(); throw e

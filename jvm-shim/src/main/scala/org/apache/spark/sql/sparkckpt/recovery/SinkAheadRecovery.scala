@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileMan
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.sparkckpt.{SparkckptConf, SparkckptErrors, SparkckptException}
-import org.apache.spark.sql.sparkckpt.format.{Manifest, StateFileName, StateHandle}
+import org.apache.spark.sql.sparkckpt.format.{AtomicReplacement, Manifest, StateFileName, StateHandle}
 
 /**
  * A driver that dies between the file sink's commit of a batch and Spark's own leaves a sink that
@@ -97,8 +97,8 @@ object SinkAheadRecovery extends Logging {
   private def setParallelism(stream: StreamExecution, batch: Long, parallelism: Int): Unit = {
     val log = stream.offsetLog
     val path = new Path(log.metadataPath, batch.toString)
-    val files = CheckpointFileManager.create(
-      log.metadataPath, stream.sparkSession.sessionState.newHadoopConf())
+    val hadoopConf = stream.sparkSession.sessionState.newHadoopConf()
+    val files = CheckpointFileManager.create(log.metadataPath, hadoopConf)
     val lines = Using.resource(files.open(path))(in => new String(in.readAllBytes(), UTF_8)).split("\n")
     val metadata = parse(lines(1)).transformField {
       case ("conf", JObject(conf)) => "conf" -> JObject(conf.map {
@@ -107,13 +107,8 @@ object SinkAheadRecovery extends Logging {
         case other => other
       })
     }
-    val out = files.createAtomic(path, overwriteIfPossible = true)
-    try {
-      out.write(lines.updated(1, compact(render(metadata))).mkString("\n").getBytes(UTF_8))
-      out.close()
-    } catch {
-      case e: Throwable => out.cancel(); throw e
-    }
+    AtomicReplacement.write(path, hadoopConf)(
+      _.write(lines.updated(1, compact(render(metadata))).mkString("\n").getBytes(UTF_8)))
     log.batchCache.clear()
     logWarning(s"${stream.resolvedCheckpointRoot} was rescaled while its sink had batch $batch and " +
       s"Spark's commit log did not. The query goes on with $parallelism partitions, as the batch was " +
