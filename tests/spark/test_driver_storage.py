@@ -42,3 +42,12 @@ def test_a_file_is_left_alone_where_it_cannot_be_replaced(harness: Any, tmp_path
         assert "taken" in harness.replace(f"{scheme}://{tmp_path}/taken", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
     assert (tmp_path / "taken" / "child").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["NoClassDefFoundError", "OutOfMemoryError", "InterruptedException", "StackOverflowError"],
+)
+def test_every_failure_is_answered(harness: Any, error: str) -> None:
+    """Whoever asked waits for an answer."""
+    assert error in harness.look(f"failing:///{error}")

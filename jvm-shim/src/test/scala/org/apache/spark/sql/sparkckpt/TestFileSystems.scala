@@ -18,6 +18,16 @@ class UnreplacingFileSystem extends TestFileSystem("unreplacing") {
   override def rename(from: Path, to: Path): Boolean = !exists(to) && super.rename(from, to)
 }
 
+/** Fails with what no one should catch, and everyone who is asked must answer for. */
+class FailingFileSystem extends TestFileSystem("failing") {
+  override def getFileStatus(path: Path): FileStatus = path.getName match {
+    case "NoClassDefFoundError" => throw new NoClassDefFoundError("a/Class")
+    case "OutOfMemoryError" => throw new OutOfMemoryError("Java heap space")
+    case "InterruptedException" => throw new InterruptedException
+    case _ => getFileStatus(path)
+  }
+}
+
 /** Cannot rename, but a file appears when it is closed, as in an object store. */
 class PuttingFileSystem extends TestFileSystem("putting") {
   override def rename(from: Path, to: Path): Boolean =

@@ -14,6 +14,7 @@ import org.apache.hadoop.fs._
 import org.json4s._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.sparkckpt.format.AtomicReplacement
 
@@ -22,7 +23,7 @@ import org.apache.spark.sql.sparkckpt.format.AtomicReplacement
  * Spark writes the checkpoint with, so that whatever Spark can checkpoint to, the coordinator can
  * too. Listings are relative to the directory asked for.
  */
-private[coordinator] final class StorageService(default: Configuration) {
+private[coordinator] final class StorageService(default: Configuration) extends Logging {
   private val configurations = new ConcurrentHashMap[String, Configuration]
   private val managers = new ConcurrentHashMap[(Configuration, URI), CheckpointFileManager]
 
@@ -37,13 +38,24 @@ private[coordinator] final class StorageService(default: Configuration) {
     managers.keySet.removeIf(_._1 eq conf)
   }
 
-  /** The reply to a request; its failures are replies too. */
+  /**
+   * The reply to a request. Whatever fails is a reply too, be it a class that is missing or memory
+   * that is short: whoever asked waits for one as long as this process lives.
+   */
   def serve(request: Frame): Frame = {
     val id = "id" -> JInt(request.number("id"))
     try Frame("storage_reply", id).copy(payload = answer(request)) catch {
-      case e @ (NonFatal(_) | _: FSError) => Frame("storage_reply", id, "error" -> JObject(
-        "kind" -> JString(kindOf(e)), "message" -> JString(Option(e.getMessage).getOrElse(e.toString))))
+      case e: Throwable => Frame("storage_reply", id, "error" -> JObject(
+        "kind" -> JString(kindOf(e)), "message" -> JString(messageOf(e))))
     }
+  }
+
+  /** The message of an error of the JVM says little without its name. */
+  private def messageOf(error: Throwable): String = error match {
+    case e @ (_: Exception | _: FSError) if e.getMessage != null => e.getMessage
+    case e =>
+      logWarning("A request of the checkpoint coordinator failed", e)
+      e.toString
   }
 
   def isLong(request: Frame): Boolean = request.text("op") == "copy"

@@ -7,7 +7,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.json4s.{JBool, JInt, JString}
 
-import org.apache.spark.sql.sparkckpt.{PuttingFileSystem, UnreplacingFileSystem}
+import org.apache.spark.sql.sparkckpt.{FailingFileSystem, PuttingFileSystem, UnreplacingFileSystem}
 import org.apache.spark.sql.sparkckpt.format.AtomicReplacement
 
 /** Has the driver serve the coordinator's requests on file systems of all kinds. */
@@ -15,6 +15,7 @@ class StorageHarness {
   private val conf = new Configuration
   conf.set("fs.unreplacing.impl", classOf[UnreplacingFileSystem].getName)
   conf.set("fs.putting.impl", classOf[PuttingFileSystem].getName)
+  conf.set("fs.failing.impl", classOf[FailingFileSystem].getName)
   private val storage = new StorageService(conf)
 
   /** The message of the error there was, or nothing. */
@@ -23,6 +24,10 @@ class StorageHarness {
       "path" -> JString(path), "overwrite" -> JBool(true)).copy(payload = text.getBytes(UTF_8))
     errorOf(storage.serve(request))
   }
+
+  /** The error of looking at a file. */
+  def look(path: String): String = errorOf(storage.serve(
+    Frame("storage", "id" -> JInt(1), "op" -> JString("info"), "path" -> JString(path))))
 
   /** Fails after the first part of the content. */
   def replaceInPart(path: String, part: String): Unit =
