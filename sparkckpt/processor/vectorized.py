@@ -8,6 +8,7 @@ does its state go back.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,8 +109,12 @@ class _Call:
 
         self._processor = groups.processor
         self._reader, self._control = reader, control
-        self._output: pa.StructType = to_arrow_type(groups.output, timezone=control.timezone)
-        self._state: pa.StructType = to_arrow_type(groups.state, timezone=control.timezone)
+        # The types of what is sent: old values and new ones go back together.
+        arrow = partial(
+            to_arrow_type, timezone=control.timezone, prefers_large_types=control.large_types
+        )
+        self._output: pa.StructType = arrow(groups.output)
+        self._state: pa.StructType = arrow(groups.state)
         self._life = Lifecycle(groups.processor, control)
         self._replies = Replies(self._output, update_type(self._state), self._life.keeps_state)
         self._held: _Held | None = None

@@ -54,6 +54,11 @@ class Control:
     def expired(self) -> bool:
         return self.phase == "timers"
 
+    @property
+    def large_types(self) -> bool:
+        """Whether text and binary columns are sent as Arrow's large types."""
+        return self.runner_conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
+
     @classmethod
     def from_json(cls, text: str) -> "Control":
         values = json.loads(text)

@@ -81,6 +81,24 @@ def test_our_own_apis_agree_with_sparks_aggregation(
     assert run(spark, job, tmp_path / "ours", SPARKCKPT, {0}) == expected
 
 
+def test_large_types(spark: SparkSession, tmp_path: Path) -> None:
+    def expected_of(df: DataFrame) -> DataFrame:
+        columns = ("min(t) low", "max(t) high", "max_by(b, v) newest")
+        return df.groupBy("k").agg(*(sf.expr(column) for column in columns))
+
+    def folded(df: DataFrame) -> DataFrame:
+        folds = {"low": sparkckpt.min_("t"), "high": sparkckpt.max_("t")}
+        return sparkckpt.fold(df.groupBy("k"), **folds, newest=sparkckpt.last_("b"))
+
+    def typed(transform):
+        casts = "k", "v", "cast(v as string) t", "cast(cast(v as string) as binary) b"
+        return lambda df: transform(df.selectExpr(*casts))
+
+    confs = {"spark.sql.execution.arrow.useLargeVarTypes": "true", **SMALL_BATCHES}
+    expected = run(spark, job_of(typed(expected_of)), tmp_path / "oracle", ORACLE)
+    assert run(spark, job_of(typed(folded), confs), tmp_path / "ours", SPARKCKPT) == expected
+
+
 STATE = (
     "d decimal(10,2), t timestamp, n timestamp_ntz, day date, b binary, list array<int>, "
     "m map<string, timestamp>, s struct<x: int, y: struct<z: timestamp>>, f float, u string"
