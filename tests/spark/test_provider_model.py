@@ -10,6 +10,8 @@ import base64
 import json
 import os
 import random
+import resource
+import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -432,6 +434,48 @@ def test_a_batch_that_outgrows_memory_goes_on_in_rocksdb(spark: Any, tmp_path: P
             assert (spilled, harness.keys()) == (is_too_large, len(keys))
             assert rows(3, third) == grown
     finally:
+        harness.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it limits the files of another process")
+def test_a_move_that_fails_for_the_disk_says_so_and_loses_nothing(
+    spark: Any, tmp_path: Path
+) -> None:
+    """RocksDB is ended with it, and does not wait for the store that was to be moved."""
+    confs = {
+        PREFIX + "memory.limit": "6m",
+        PREFIX + "coordinator.enabled": "false",
+        "spark.sql.streaming.stateStore.rocksdb.lockAcquireTimeoutMs": "1000",
+    }
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+    soft, hard = resource.prlimit(jvm, resource.RLIMIT_FSIZE)
+    pseudo_random = random.Random(7)
+
+    def puts(keys: range) -> str:
+        return json.dumps(
+            [["put", "single", k, pseudo_random.randbytes(100_000).hex()] for k in keys]
+        )
+
+    def rows(checkpoint: str) -> Any:
+        return sorted(json.loads(harness.dump(1, checkpoint))["single"])
+
+    try:
+        harness.run(0, None, False, puts(range(50)), "commit")  # RocksDB's library is unpacked
+        assert harness.metric("sparkckptSpilledStores") == 1
+        harness.restart()
+        first = harness.run(0, None, False, puts(range(20)), "commit")
+        before = rows(first)
+        resource.prlimit(jvm, resource.RLIMIT_FSIZE, (1 << 20, hard))
+        with pytest.raises(Exception, match="File too large"):
+            harness.run(1, first, False, puts(range(20, 50)), "commit")
+        resource.prlimit(jvm, resource.RLIMIT_FSIZE, (soft, hard))
+        assert rows(first) == before
+        harness.run(1, first, False, puts(range(20, 50)), "commit")
+        assert harness.metric("sparkckptSpilledStores") == 1
+    finally:
+        resource.prlimit(jvm, resource.RLIMIT_FSIZE, (soft, hard))
         harness.close()
 
 

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.sparkckpt.state
 
 import scala.collection.mutable
+import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
@@ -85,22 +86,39 @@ final class SpillingEngine(
       case memory: MemoryEngine =>
         logMove(why)
         val disk = onDisk()
-        try {
-          val opened = disk.open(empty = true, store.isReadOnly)
-          families.values.foreach { family =>
-            if (family ne defaultFamily) family.createIn(opened)
-            if (!without.contains(family.name)) {
-              disk.fill(opened, family)(memory.copyRows(family.name, _))
-            }
-          }
-          store.moveTo(opened)
-        } catch {
-          case e: Throwable => disk.close(); throw e
-        }
+        store.moveTo(copy(memory, disk, store.isReadOnly, without))
         engine = disk
         memory.abandon()
       case _ => throw why
     }
+
+  /** What fails, as on a full disk, leaves memory as it was and nothing on disk. */
+  private def copy(
+      memory: MemoryEngine,
+      disk: RocksDBEngine,
+      readOnly: Boolean,
+      without: Option[String]): StateStore = {
+    var opened = Option.empty[StateStore]
+    try {
+      val store = disk.open(empty = true, readOnly)
+      opened = Some(store)
+      families.values.foreach { family =>
+        if (family ne defaultFamily) family.createIn(store)
+        if (!without.contains(family.name)) {
+          disk.fill(store, family)(memory.copyRows(family.name, _))
+        }
+      }
+      store
+    } catch {
+      case e: Throwable =>
+        def end(body: => Unit): Unit =
+          try body catch { case NonFatal(suppressed) => e.addSuppressed(suppressed) }
+        // RocksDB is not closed under a store that is open: it would wait for it.
+        end(opened.foreach(_.abort()))
+        end(disk.close())
+        throw e
+    }
+  }
 
   private def logMove(why: MemoryExceededException): Unit =
     logWarning(s"The working state of $storeId moves to RocksDB on local disk. ${why.getMessage}")
