@@ -25,6 +25,16 @@ class NotInBandError(SparkckptError):
         )
 
 
+class OperatorStateNotInBandError(SparkckptError):
+    """A processor has operator state, which Spark's own operator would leave out."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(
+            f"{what} has operator state, which only sparkckpt's operator keeps, and cannot run on "
+            f"it: {why}. Remove the cause, or the methods initialize_state and snapshot_state."
+        )
+
+
 class UnsupportedTypeError(SparkckptError):
     """A schema has a type whose values cannot travel beside the rows."""
 

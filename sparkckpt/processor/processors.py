@@ -11,10 +11,14 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasUdfUtils
+from pyspark.sql.streaming.stateful_processor_util import (
+    TransformWithStateInPandasFuncMode,
+    TransformWithStateInPandasUdfUtils,
+)
 from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
+from sparkckpt.errors.processing import OperatorStateNotInBandError
 from sparkckpt.processor.accelerate import falls_back, register, why_not_in
 from sparkckpt.processor.closure import InBandFunction
 from sparkckpt.processor.handles import RecordingHandle
@@ -54,20 +58,31 @@ def define_processor(
     schemas |= {f"map {v.name}": v.user_key for v in handle.variables if v.user_key is not None}
     why = why or why_not_in(session) or why_not_keyed(grouped)
     why = why or why_not(input=grouped._df.schema, output=output, **schemas)
+    has_operator_state = keeps_operator_state(processor)
+    if has_operator_state:
+        if why is None and initial_state is not None:
+            why = "its first batch, which reads the initial state, is Spark's own"
+        if why is not None:
+            raise OperatorStateNotInBandError(what, why)
     if falls_back(what, why):
         return None
     spec: dict[str, Any] = {
         "host": "processor",
         "variables": [variable.to_json() for variable in handle.variables],
         "deleted": handle.deleted,
-        "operatorState": keeps_operator_state(processor),
+        "operatorState": has_operator_state,
     }
     utils = TransformWithStateInPandasUdfUtils(processor, time_mode)
+    fallback: Any = (
+        utils.transformWithStateUDF
+        if initial_state is None
+        else utils.transformWithStateWithInitStateUDF
+    )
+    if has_operator_state:
+        fallback = OnlyPreparation(what, fallback)
     function = InBandFunction(
         run=ProcessorGroups(processor, output, flavour, time_mode, tuple(handle.variables)),
-        fallback=utils.transformWithStateUDF
-        if initial_state is None
-        else utils.transformWithStateWithInitStateUDF,
+        fallback=fallback,
         name=type(processor).__name__,
         number=register(session, spec),
     )
@@ -93,6 +108,21 @@ def define_processor(
         ),
         session,
     )
+
+
+class OnlyPreparation:
+    """What Spark's own operator calls of a processor with operator state, and the driver before."""
+
+    def __init__(self, what: str, function: Any) -> None:
+        self._what, self._function = what, function
+
+    def __call__(self, client: Any, mode: TransformWithStateInPandasFuncMode, *args: Any) -> Any:
+        if mode == TransformWithStateInPandasFuncMode.PRE_INIT:
+            return self._function(client, mode, *args)
+        raise OperatorStateNotInBandError(
+            self._what,
+            "its checkpoint was begun with another state store, or it is not a streaming query",
+        )
 
 
 def _recorded(

@@ -8,12 +8,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pyspark import TaskContext
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor
 
 import sparkckpt
-from sparkckpt.errors import ClassicSessionNeededError, FoldError, UnsupportedTypeError
+from sparkckpt.errors import (
+    ClassicSessionNeededError,
+    FoldError,
+    OperatorStateNotInBandError,
+    UnsupportedTypeError,
+)
 from tests.spark.accelerated import accelerated
 from tests.spark.jobs import EVENTS, events
 from tests.spark.rescaling import run_rescaled
@@ -235,6 +241,28 @@ def test_what_cannot_run_in_band_runs_on_sparks_operator(
         output = run(spark, job_of(transform), tmp_path, SPARKCKPT)
     assert {row for rows in output.values() for row in rows} == {f"(k={name!r})"}
     assert ("(Which) runs on Spark's own operator" in caplog.text) == (value != "v")
+
+
+class Remembers(Which):
+    def snapshot_state(self, context):
+        context.get_list_state("seen").add(self.name)
+
+
+def test_operator_state_is_not_left_out(spark: SparkSession) -> None:
+    def define(df: DataFrame, initial=None) -> DataFrame:
+        sparkckpt.accelerate(spark)
+        modes = ("k string", "Update", "None", initial)
+        return df.groupBy("k").transformWithState(Remembers(), *modes)
+
+    rows = spark.readStream.format("rate").load().selectExpr("string(value) k", "value v")
+    assert define(rows).isStreaming
+    with pytest.raises(OperatorStateNotInBandError, match="variant, which cannot travel"):
+        define(rows.selectExpr("k", "parse_json('1') v"))
+    static = spark.createDataFrame([("a", 1)], "k string, v long")
+    with pytest.raises(OperatorStateNotInBandError, match="initial state, is Spark's own"):
+        define(rows, static.groupBy("k"))
+    with pytest.raises(PythonException, match="or it is not a streaming query"):
+        define(static).collect()
 
 
 def test_what_our_own_apis_cannot_do_is_named(spark: SparkSession) -> None:
