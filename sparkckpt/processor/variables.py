@@ -15,6 +15,7 @@ from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueS
 from pyspark.sql.types import StructType, _create_row
 
 from sparkckpt.processor.statevalues import StateSchema
+from sparkckpt.processor.userkeys import stand_in
 from sparkckpt.processor.wire import APPEND, CLEAR, CLEAR_AND_APPEND, NOTHING, PUT
 
 Value = tuple[Any, ...]
@@ -169,6 +170,7 @@ class MapVariable(MapState):
         assert spec.user_key is not None
         self._keys = StateSchema(spec.user_key, zone)
         self._schema = StateSchema(spec.schema, zone)
+        self._stand_in = stand_in(spec.user_key)
         self._fetch = fetch
         self.arrow = pa.list_(pa.struct([("key", self._keys.arrow), ("value", self._schema.arrow)]))
         self.current: list[tuple[Value, Value]] | None = None
@@ -247,12 +249,12 @@ class MapVariable(MapState):
         return pa.StructArray.from_arrays([keys, values], ["key", "value"])
 
     def _get(self, key: Value) -> Value | None:
-        wanted = _hashable(self._keys.adopt(key))
+        wanted = self._stand_in(self._keys.adopt(key))
         found = self._changed.get(wanted) or self._before().get(wanted)
         return None if found is None else found[1]
 
     def _change(self, key: Value, value: Value | None) -> None:
-        self._changed[_hashable(key)] = (key, value)
+        self._changed[self._stand_in(key)] = (key, value)
         self.operation = APPEND if self.operation in (NOTHING, APPEND) else CLEAR_AND_APPEND
 
     def _before(self) -> dict[Any, tuple[Value, Value]]:
@@ -260,7 +262,7 @@ class MapVariable(MapState):
             return {}
         if self._loaded is None:
             pairs = self._fetched() if self.current is None else self.current
-            self._loaded = {_hashable(key): (key, value) for key, value in pairs}
+            self._loaded = {self._stand_in(key): (key, value) for key, value in pairs}
         return self._loaded
 
     def _fetched(self) -> list[tuple[Value, Value]]:
@@ -290,16 +292,3 @@ def listed(lists: list[Any], write: Callable[[list[Any]], pa.Array]) -> pa.Array
 
 def _all(schema: StateSchema, structs: pa.ChunkedArray) -> list[Any]:
     return [row for chunk in structs.chunks for row in schema.read(chunk)]
-
-
-def _hashable(value: Any) -> Any:
-    """Equal for equal keys; bytes, lists and maps in a key cannot be hashed as they are."""
-    try:
-        hash(value)
-    except TypeError:
-        if isinstance(value, bytearray):
-            return bytes(value)
-        if isinstance(value, dict):
-            return tuple((_hashable(k), _hashable(v)) for k, v in value.items())
-        return tuple(map(_hashable, value))
-    return value

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from sparkckpt.processor.userkeys import exact
 from sparkckpt.processor.variables import VariableSpec
 from sparkckpt.processor.wire import (
     CLEAR,
@@ -167,7 +168,7 @@ class ProcessorStore:
             return [*kept, *(_Part(item, expires) for item in value or ())]
         entries = {} if operation in (CLEAR, CLEAR_AND_APPEND) else dict(before)
         for entry in value or ():
-            frozen = freeze(entry["key"])
+            frozen = exact(entry["key"])
             if entry["value"] is None:
                 entries.pop(frozen, None)
             else:
@@ -179,12 +180,3 @@ class ProcessorStore:
 
     def _empty(self, spec: VariableSpec) -> Any:
         return {"value": None, "list": [], "map": {}}[spec.kind]
-
-
-def freeze(value: Any) -> Any:
-    """Something hashable that is equal for equal values."""
-    if isinstance(value, dict):
-        return tuple((name, freeze(v)) for name, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return tuple(map(freeze, value))
-    return bytes(value) if isinstance(value, bytearray) else value

@@ -12,10 +12,11 @@ import pyarrow as pa
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
+from sparkckpt.processor.userkeys import exact
 from sparkckpt.processor.wire import EXPIRED, FIRST, MORE, NO_TIMESTAMP, Batches, Control
 from sparkckpt.testing.ddl import parse_schema
 from sparkckpt.testing.fetches import SECRET, FetchServer
-from sparkckpt.testing.stores import GroupStore, Key, Now, ProcessorStore, Store, freeze
+from sparkckpt.testing.stores import GroupStore, Key, Now, ProcessorStore, Store
 
 Schema = T.StructType | str
 Row = tuple[Any, ...]
@@ -177,7 +178,7 @@ class ProcessorTester:
     def state(self, *key: Any) -> Any:
         """Of a key: its state as a dict of its fields, None if there is none; or with a
         StatefulProcessor, by the names of its variables, what each has."""
-        frozen = freeze(key)
+        frozen = exact(key)
         if isinstance(self._store, GroupStore):
             return self._store.values.get(frozen)
         assert isinstance(self._store, ProcessorStore)
@@ -187,12 +188,12 @@ class ProcessorTester:
 
     def timeout(self, *key: Any) -> int | None:
         assert isinstance(self._store, GroupStore)
-        timeout = self._store.timeouts.get(freeze(key), NO_TIMESTAMP)
+        timeout = self._store.timeouts.get(exact(key), NO_TIMESTAMP)
         return None if timeout == NO_TIMESTAMP else timeout
 
     def timers(self, *key: Any) -> list[int]:
         assert isinstance(self._store, ProcessorStore)
-        state = self._store.keys.get(freeze(key))
+        state = self._store.keys.get(exact(key))
         return sorted(state.timers) if state else []
 
     def send_all_state(self, sends: bool = True) -> None:
@@ -216,7 +217,7 @@ class ProcessorTester:
         groups: dict[Key, list[Row]] = {}
         for row in rows:
             key = tuple(row[i] for i in self._offsets)
-            frozen = freeze(key)
+            frozen = exact(key)
             self._key_values.setdefault(frozen, key)
             groups.setdefault(frozen, []).append(tuple(row))
         return [(key, of_key, None) for key, of_key in groups.items()]

@@ -466,3 +466,23 @@ class YieldsOneFrame(Base):
 def test_a_frame_may_be_changed_and_yielded_again():
     tester = kit(YieldsOneFrame(), pandas=True, output="k string, n long")
     assert tester.process([("a", 1)]) == [("x", 0), ("x", 1), ("x", 2)]
+
+
+class MapOfNumbers(Base):
+    def init(self, handle):
+        self.map = handle.getMapState("map", "k struct<x: double, y: array<double>>", "v long")
+
+    def handleInputRows(self, key, rows, timerValues):
+        for row in rows:
+            self.map.updateValue((Row(x=float(row.x), y=[1.0]),), (row.v,))
+        found = [self.map.getValue((Row(x=float(x), y=[1.0]),)) for x in ("nan", "0.0", "-0.0")]
+        yield Row(k=str([value and value.v for value in found]), n=len(list(self.map.keys())))
+
+
+@pytest.mark.parametrize("sends", [False, True])
+def test_user_keys_are_told_apart_as_in_a_store(sends):
+    tester = kit(MapOfNumbers(), "k string, x string, v long", output="k string, n long")
+    tester.send_all_state(sends)
+    rows = [("a", x, v) for v, x in enumerate(["nan", "nan", "0.0", "-0.0"])]
+    assert tester.process(rows) == [("[1, 2, 3]", 3)]
+    assert tester.process([("a", "nan", 7), ("a", "-0.0", 8)]) == [("[7, 2, 8]", 3)]
