@@ -3,10 +3,12 @@ package org.apache.spark.sql.sparkckpt.state.memory
 import java.util.UUID
 import java.util.concurrent.atomic.AtomicLong
 
+import scala.annotation.tailrec
+
 import org.apache.spark.SparkEnv
 import org.apache.spark.internal.config.MEMORY_STORAGE_FRACTION
 import org.apache.spark.memory.{MemoryMode, UnifiedMemoryManager}
-import org.apache.spark.sql.sparkckpt.SparkckptErrors
+import org.apache.spark.sql.sparkckpt.{MemoryExceededException, SparkckptErrors}
 import org.apache.spark.storage.TempLocalBlockId
 
 /** What the memory engines of one executor hold together, and how much of it one of them has. */
@@ -20,13 +22,19 @@ private[memory] final class MemoryBudget(store: String, most: Long, pool: Option
 
   /** Fails before anything is allocated; what is held already stays as it is. */
   def reserve(bytes: Long): Unit = {
-    val total = MemoryBudget.executor.addAndGet(bytes)
-    if (!isGivingBack && (total > limit || !borrow(bytes))) {
-      MemoryBudget.executor.addAndGet(-bytes)
-      throw SparkckptErrors.memoryExceeded(store, held, total, limit)
+    if (isGivingBack) MemoryBudget.executor.addAndGet(bytes)
+    else {
+      if (!MemoryBudget.take(bytes, limit)) throw exceededBy(bytes)
+      if (!borrow(bytes)) {
+        MemoryBudget.executor.addAndGet(-bytes)
+        throw exceededBy(bytes)
+      }
     }
     held += bytes
   }
+
+  private def exceededBy(bytes: Long): MemoryExceededException =
+    SparkckptErrors.memoryExceeded(store, held, MemoryBudget.executor.get + bytes, limit)
 
   private def borrow(bytes: Long): Boolean = pool.forall { lender =>
     val granted = lender.acquire(bytes)
@@ -55,6 +63,14 @@ private[memory] final class MemoryBudget(store: String, most: Long, pool: Option
 
 private[memory] object MemoryBudget {
   private val executor = new AtomicLong
+
+  /** What there is no room for never counts: others would be refused for it that have room. */
+  @tailrec private def take(bytes: Long, limit: Long): Boolean = {
+    val before = executor.get
+    if (before + bytes > limit) false
+    else if (executor.compareAndSet(before, before + bytes)) true
+    else take(bytes, limit)
+  }
 
   /** Half of the heap: the rest is for the tasks that use the state. */
   def defaultLimit: Long = Runtime.getRuntime.maxMemory / 2
