@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -78,7 +79,7 @@ print("OUTCOME", json.dumps(outcome))
 
 
 BROKEN_JOB = """
-import sys
+import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 import sparkckpt
@@ -95,6 +96,11 @@ sys.stdin.readline()
 feed(TOTALS, workdir, [1])
 query.processAllAvailable()
 query.stop()
+sys.stdin.readline()
+services = spark._jvm.org.apache.spark.sql.sparkckpt.coordinator.CoordinatorService
+began = time.monotonic()
+services.active().get().stop()
+print("STOPPED", time.monotonic() - began)
 spark.stop()
 """
 
@@ -229,29 +235,42 @@ def test_a_process_runs_only_while_there_are_queries_for_it(recorded: Recorded) 
     assert recorded.frames("off") == []
 
 
-def test_a_coordinator_that_cannot_start_is_named_once_and_the_stream_goes_on(
+def test_a_coordinator_that_cannot_start_is_named_once_and_holds_up_nobody(
     jars: list[Path], tmp_path: Path
 ) -> None:
     (tmp_path / "job.py").write_text(BROKEN_JOB)
     log = tmp_path / "log"
+    commit = tmp_path / "query/checkpoint/commits/1"
+
+    def logged(text: str) -> int:
+        return log.read_text().count(text)
+
     with log.open("wb") as stderr:
         job = subprocess.Popen(
             [sys.executable, str(tmp_path / "job.py"), str(tmp_path / "query")],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=stderr,
+            bufsize=0,
         )
     try:
-        wait_until(
-            lambda: "SPARKCKPT_COORDINATOR_KEEPS_DYING" in log.read_text() or job.poll() is not None
-        )
-        job.communicate(b"go on\n", timeout=200)
+        assert job.stdin is not None
+        wait_until(lambda: logged("SPARKCKPT_COORDINATOR_KEEPS_DYING") or job.poll() is not None)
+        job.stdin.write(b"go on\n")
+        wait_until(lambda: commit.exists() or job.poll() is not None)
+        tries = logged("cannot be started")
+        # The next try is then a while ahead: the job must not end later for it.
+        wait_until(lambda: logged("cannot be started") > tries or job.poll() is not None)
+        output, _ = job.communicate(b"stop\n", timeout=200)
         assert job.returncode == 0, log.read_text()
     finally:
         job.kill()
-    assert log.read_text().count("SPARKCKPT_COORDINATOR_KEEPS_DYING") == 1
-    assert (tmp_path / "query/checkpoint/commits/1").exists()
+    assert logged("SPARKCKPT_COORDINATOR_KEEPS_DYING") == 1
+    assert commit.exists()
+    (stopped,) = re.findall(r"STOPPED (\S+)", output.decode())
+    assert float(stopped) < 3
 
 
 DRIVER_KEY, PYTHON_KEY = "spark.pyspark.driver.python", "spark.pyspark.python"

@@ -48,6 +48,8 @@ private[coordinator] final class CoordinatorSupervisor(
   /** By id; the only part of the state that other threads see, and add to. */
   private val requests = new ConcurrentHashMap[Long, PendingRequest]
   private var quickDeaths = 0
+  /** Before this time (of `System.nanoTime`) no process follows one that has died quickly. */
+  private var retryAt = Option.empty[Long]
   private var shuttingDown = false
   private lazy val storageThreads =
     ThreadUtils.newDaemonFixedThreadPool(StorageThreads, "sparkckpt-coordinator-storage")
@@ -85,9 +87,18 @@ private[coordinator] final class CoordinatorSupervisor(
   }
 
   private def forward(): Unit = try {
-    while (stopping.getCount > 0) handleOrReport(queue.take())
+    while (stopping.getCount > 0) handleOrReport(nextEvent())
   } catch {
     case _: InterruptedException =>
+  }
+
+  /** While a process is waited to be started, events go on to be handled. */
+  private def nextEvent(): Event = retryAt.filter(_ => process.isEmpty && isNeeded && !shuttingDown) match {
+    case Some(at) =>
+      val patience = at - System.nanoTime()
+      if (patience <= 0) Retry
+      else Option(queue.poll(patience, TimeUnit.NANOSECONDS)).getOrElse(Retry)
+    case None => queue.take()
   }
 
   /** An event that cannot be handled must not take those behind it along: a query may wait for one. */
@@ -130,6 +141,7 @@ private[coordinator] final class CoordinatorSupervisor(
       queuedBytes.addAndGet(-size)
       process.foreach(send(_, frame))
     case Exited(child) => if (process.contains(child)) replace(child)
+    case Retry => launch()
     case Shutdown =>
       shuttingDown = true
       process match {
@@ -174,11 +186,8 @@ private[coordinator] final class CoordinatorSupervisor(
   private def sendRequest(child: CoordinatorProcess, pending: PendingRequest): Unit =
     if (pending.isNewTo(child)) send(child, pending.frame)
 
-  private def launch(): Unit = while (process.isEmpty && isNeeded && stopping.getCount > 0) {
-    if (quickDeaths > 0) {
-      val delay = FirstRetryMillis << math.min(quickDeaths - 1, 20)
-      stopping.await(math.min(delay, LastRetryMillis), TimeUnit.MILLISECONDS)
-    }
+  private def launch(): Unit = if (process.isEmpty && isNeeded && mayLaunch) {
+    retryAt = None
     try {
       val child = new CoordinatorProcess(
         CoordinatorPython.command(conf), received, child => queue.add(Exited(child)))
@@ -197,6 +206,9 @@ private[coordinator] final class CoordinatorSupervisor(
         diedQuickly()
     }
   }
+
+  private def mayLaunch: Boolean =
+    !shuttingDown && stopping.getCount > 0 && retryAt.forall(_ - System.nanoTime() <= 0)
 
   private def isNeeded: Boolean = runs.nonEmpty || !requests.isEmpty
 
@@ -218,6 +230,8 @@ private[coordinator] final class CoordinatorSupervisor(
 
   private def diedQuickly(): Unit = {
     quickDeaths += 1
+    val delay = math.min(FirstRetryMillis << math.min(quickDeaths - 1, 20), LastRetryMillis)
+    retryAt = Some(System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(delay))
     if (quickDeaths == QuickDeathsToReport) {
       val command = CoordinatorPython.describe(conf)
       logError(SparkckptErrors.coordinatorKeepsDying(command, quickDeaths).getMessage)
@@ -299,6 +313,8 @@ private[coordinator] object CoordinatorSupervisor {
   final case class Requested(pending: PendingRequest) extends Event
   final case class Answered(frame: Frame) extends Event
   final case class Exited(child: CoordinatorProcess) extends Event
+  /** The time has come for another process. */
+  case object Retry extends Event
   case object Shutdown extends Event
 
   private final case class Run(query: QueryRun, ended: Option[Frame])
