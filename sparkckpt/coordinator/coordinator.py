@@ -26,13 +26,15 @@ from sparkckpt.coordinator.janitor import Janitor, take_over
 from sparkckpt.coordinator.ownership import Ownership
 from sparkckpt.coordinator.pending import PendingCheckpoint, Phase
 from sparkckpt.coordinator.reporter import CheckpointListener, CheckpointReporter, QueryRun
-from sparkckpt.coordinator.restored import RESTORING_PATH
+from sparkckpt.coordinator.restored import RESTORING_PATH, claimed_by
 from sparkckpt.coordinator.settings import CoordinatorSettings
 from sparkckpt.coordinator.source import RestoredSource
 from sparkckpt.coordinator.tracker import CheckpointTracker
 from sparkckpt.coordinator.workers import Worker, WorkerThread
 from sparkckpt.errors import (
+    ClaimedCheckpointError,
     NewerOwnerError,
+    OwnedElsewhereError,
     RestorePendingError,
     SparkckptError,
     StoreUnavailableError,
@@ -44,6 +46,8 @@ logger = logging.getLogger(__name__)
 ACK_GRACE_MS = 1_000
 """So long after Spark's commit an acknowledgement may still be under way; then handles are read."""
 RETRY_MS = 1_000
+OWNED_ELSEWHERE_MS = 5_000
+"""So often a resumed run looks whether another one that owns the directory has ended."""
 SWEEP_INTERVAL_MS = 3_600_000
 BACKEND_PATH = "_sparkckpt/backend.json"
 
@@ -58,7 +62,8 @@ class CheckpointCoordinator:
     """Completes the checkpoints of one run.
 
     `storage` is at the query's checkpointLocation. A coordinator writes nothing there before it
-    knows that the query's state is ours: by `backend.json`, or by the first acknowledgement.
+    knows that the query's state is ours: by `backend.json`, or by the first acknowledgement. With
+    `resumed` the run had a coordinator before, which may have been overtaken by another run's.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class CheckpointCoordinator:
         settings: CoordinatorSettings,
         listener: CheckpointListener,
         *,
+        resumed: bool = False,
         store: CompletedCheckpointStore | None = None,
         worker: Worker | None = None,
         janitor_worker: Worker | None = None,
@@ -84,7 +90,7 @@ class CheckpointCoordinator:
         self._tracker = CheckpointTracker(run.run_id, settings.interval, settings.max_waiting)
         self._ids = CheckpointIDCounter()
         self._committed = CommittedState(storage)
-        self._ownership = Ownership(storage, run.run_id, clock, self._suspend)
+        self._ownership = Ownership(storage, run.run_id, clock, self._suspend, resumed=resumed)
         self._cleaner = CheckpointsCleaner(storage, settings.min_batches_to_retain)
         self._source = RestoredSource(storage, self._cleaner)
         self._finalizer = CheckpointFinalizer(
@@ -123,7 +129,7 @@ class CheckpointCoordinator:
         """Takes a store's handle in. A batch that writes state proves that Spark has committed the
         one before it."""
         with self._lock:
-            if self._suspended or self._ended:
+            if self.is_suspended or self._ended:
                 return AcknowledgeResult.STALE
             first = not self._tracker.acknowledged
             result = self._tracker.acknowledge(ack)
@@ -151,7 +157,7 @@ class CheckpointCoordinator:
     def batch_committed(self, batch_id: int) -> None:
         """Spark has written the batch to its commit log."""
         with self._lock:
-            if self._suspended:
+            if self.is_suspended:
                 return
             skipped = self._tracker.committed(batch_id, self._clock())
         self._reporter.aborted(skipped, Reason.CHECKPOINT_SUBSUMED, "Storage cannot keep up.")
@@ -175,7 +181,12 @@ class CheckpointCoordinator:
     @property
     def owns(self) -> bool:
         """Whether the directory is known to be this run's."""
-        return self._recovered and not self._suspended
+        return self._recovered and not self.is_suspended
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether another coordinator has taken over: this one does nothing more."""
+        return self._ownership.is_lost
 
     def complete_last(self) -> None:
         """No batch runs: the last one becomes a checkpoint, whatever the interval."""
@@ -193,7 +204,7 @@ class CheckpointCoordinator:
             self._reporter.aborted([pending], Reason.CHECKPOINT_EXPIRED, pending.failure)
         if self._ownership.needs_renewal():
             self._lease_worker.submit(self._ownership.renew)
-        if self._suspended or self._ended:
+        if self.is_suspended or self._ended:
             return
         if self._recovery_due_ms is not None and self._recovery_due_ms <= now:
             self._worker.submit(self._recover)
@@ -224,13 +235,15 @@ class CheckpointCoordinator:
 
     def _recover(self) -> None:
         """Takes ownership, and finds what former runs have completed and what they have missed."""
-        if self._recovered or self._suspended:
+        if self._recovered or self.is_suspended:
             return
         try:
             if self._storage.exists(RESTORING_PATH):
                 raise RestorePendingError(self._storage.where(""))
             if not (self._tracker.acknowledged or self._storage.exists(BACKEND_PATH)):
                 return
+            if by := claimed_by(self._storage):
+                raise ClaimedCheckpointError(self._storage.where(""), by)
             self._store.claim(self._ownership.claim())
             ids = take_over(self._store, self._cleaner)
             self._ids.see([*ids, self._source.take_over()])
@@ -252,22 +265,28 @@ class CheckpointCoordinator:
         self._janitor_worker.submit(self._sweep)
 
     def _put_recovery_off(self, error: SparkckptError) -> None:
-        """If it is the store that fails, batches that wait are given up; the recovery makes up for
-        them."""
+        """If it is the store that fails, or another that owns, the batches that wait are given up;
+        the recovery makes up for them."""
         if str(error) != self._recovery_failure:
             logger.warning("The checkpoints of %s are not taken over yet. %s", self._run, error)
         self._recovery_failure = str(error)
-        self._recovery_due_ms = self._clock() + RETRY_MS
+        reason = None
+        delay = RETRY_MS
         if isinstance(error, StoreUnavailableError):
+            reason = Reason.IO_EXCEPTION
+        elif isinstance(error, OwnedElsewhereError):
+            reason, delay = Reason.CHECKPOINT_COORDINATOR_SUSPEND, OWNED_ELSEWHERE_MS
+        self._recovery_due_ms = self._clock() + delay
+        if reason is not None:
             with self._lock:
                 waiting = [p for p in self._tracker.pending if p.phase is Phase.COMMITTED]
                 for pending in waiting:
                     self._tracker.settle(pending.batch_id)
-            self._reporter.aborted(waiting, Reason.IO_EXCEPTION, str(error))
+            self._reporter.aborted(waiting, reason, str(error))
 
     def _finalize_due(self) -> None:
         """Works off what is committed, oldest first."""
-        while self._recovered and not self._suspended:
+        while self._recovered and not self.is_suspended:
             with self._lock:
                 pending = self._tracker.next_due(self._clock())
             if pending is None:
@@ -369,7 +388,7 @@ class CheckpointCoordinator:
 
     def _finish(self, error: str | None) -> None:
         self._recover()
-        if not self._recovered or self._suspended:
+        if not self._recovered or self.is_suspended:
             return
         self._want_last()
         with self._lock:
@@ -393,7 +412,7 @@ class CheckpointCoordinator:
         self._tolerantly(self._ownership.release)
 
     def _tolerantly(self, work: Callable[[], object]) -> None:
-        if self._suspended:
+        if self.is_suspended:
             return
         try:
             work()
@@ -401,10 +420,6 @@ class CheckpointCoordinator:
             logger.warning("Cleaning up after %s is put off. %s", self._run, error)
 
     # Common to all threads.
-
-    @property
-    def _suspended(self) -> bool:
-        return self._ownership.is_lost
 
     def _suspend(self) -> None:
         """Another coordinator owns the directory: this one does nothing more."""

@@ -55,6 +55,10 @@ class Owner:
         """Whether both are one coordinator: a run may have several, one after the other."""
         return (self.epoch, self.run_id, self.process) == (other.epoch, other.run_id, other.process)
 
+    def describe(self) -> str:
+        """For messages."""
+        return f"run {self.run_id}, on {self.process.host}, process {self.process.pid}"
+
     def to_bytes(self) -> bytes:
         fields = {
             "formatVersion": FORMAT_VERSION,
@@ -185,7 +189,7 @@ def refuse_if_running(storage: Storage, now_ms: int, outcome: str = "") -> None:
         expires = datetime.fromtimestamp(owner.expires_ms / 1000, timezone.utc)
         raise QueryRunningError(
             storage.where(""),
-            f"run {owner.run_id}, on {owner.process.host}, process {owner.process.pid}",
+            owner.describe(),
             f"{expires:%Y-%m-%d %H:%M:%S} UTC",
             outcome,
         )

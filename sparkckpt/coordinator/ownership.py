@@ -1,15 +1,18 @@
 """Whether a coordinator may still complete and delete: its lease, and that it is lost for good.
 
 Once another coordinator has taken over, nothing is completed or deleted here any more, whatever
-becomes of the other.
+becomes of the other. The run begins again with a new Ownership, as one that is resumed: unlike a
+query that is started, it may have been overtaken before, and so takes the directory from nobody
+who is at work.
 """
 
 import logging
 import threading
 from collections.abc import Callable
 
-from sparkckpt.coordinator.lease import Lease
-from sparkckpt.errors import SparkckptError
+from sparkckpt.coordinator.lease import Lease, running_owner
+from sparkckpt.errors import OwnedElsewhereError, SparkckptError
+from sparkckpt.processes import ProcessId
 from sparkckpt.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -19,12 +22,19 @@ class Ownership:
     """The lease of one run; `on_lost` is called once. Safe to be used by several threads."""
 
     def __init__(
-        self, storage: Storage, run_id: str, clock: Callable[[], int], on_lost: Callable[[], None]
+        self,
+        storage: Storage,
+        run_id: str,
+        clock: Callable[[], int],
+        on_lost: Callable[[], None],
+        *,
+        resumed: bool = False,
     ) -> None:
         self._storage = storage
         self._run_id = run_id
         self._clock = clock
         self._on_lost = on_lost
+        self._resumed = resumed
         self._lock = threading.Lock()
         self._lease: Lease | None = None
         self._is_lost = False
@@ -34,10 +44,22 @@ class Ownership:
         return self._is_lost
 
     def claim(self) -> Lease:
-        """Becomes the owner, the first time it is called."""
+        """Becomes the owner, the first time it is called.
+
+        Raises OwnedElsewhereError where a resumed run must not.
+        """
         if self._lease is None:
+            if self._resumed:
+                self._refuse_to_take_over()
             self._lease = Lease.claim(self._storage, self._run_id, self._clock())
         return self._lease
+
+    def _refuse_to_take_over(self) -> None:
+        """Other runs of this very process are not at work any more: Spark has ended them."""
+        owner = running_owner(self._storage, self._clock())
+        if owner is None or owner.run_id == self._run_id or owner.process == ProcessId.here():
+            return
+        raise OwnedElsewhereError(self._storage.where(""), owner.describe())
 
     def is_held(self) -> bool:
         """Whether this coordinator may still complete and delete."""

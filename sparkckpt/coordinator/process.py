@@ -174,10 +174,19 @@ class CoordinatorProcess:
         for run in list(self._runs.values()):
             try:
                 run.tick()
+                if run.is_suspended and not run.has_ended:
+                    self._begin_again(run)
             except Exception:
                 logger.exception("The coordinator of %s failed", run)
             if run.is_done:
                 self._close(run)
+
+    def _begin_again(self, run: "_Run") -> None:
+        """What the lost one knew counts for nothing once the other has ended."""
+        run.close()
+        again = run.resumed()
+        self._runs[run.run_id] = again
+        again.start()
 
     def _drain(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -200,7 +209,10 @@ class CoordinatorProcess:
 class _Run:
     """One run of a query: its frames are its coordinator's events, and the effects are frames."""
 
-    def __init__(self, started: Frame, storage: Storage, writer: FrameWriter) -> None:
+    def __init__(
+        self, started: Frame, storage: Storage, writer: FrameWriter, *, resumed: bool = False
+    ) -> None:
+        self._started = started
         self.run_id = started.text("runId")
         self.location = started.text("checkpointLocation")
         self._query = QueryRun(self.run_id, started.text("queryId"), started.text("name"))
@@ -209,7 +221,14 @@ class _Run:
         options = {str(name): str(text) for name, text in started.fields["conf"].items()}
         settings = CoordinatorSettings.of(options, started.number("minBatchesToRetain"))
         store = completed_store(storage, self._query.query_id, settings)
-        self._coordinator = CheckpointCoordinator(storage, self._query, settings, self, store=store)
+        self._coordinator = CheckpointCoordinator(
+            storage,
+            self._query,
+            settings,
+            self,
+            resumed=resumed or started.fields.get("isResumed") is True,
+            store=store,
+        )
         self._stopping = StopRequests(
             storage, self.run_id, self._tell, self._coordinator.complete_last, time.monotonic
         )
@@ -259,6 +278,14 @@ class _Run:
     def close(self) -> None:
         self._stop_worker.close()
         self._coordinator.close()
+
+    def resumed(self) -> "_Run":
+        """The same run, to begin again."""
+        return _Run(self._started, self._storage, self._writer, resumed=True)
+
+    @property
+    def is_suspended(self) -> bool:
+        return self._coordinator.is_suspended
 
     @property
     def has_ended(self) -> bool:

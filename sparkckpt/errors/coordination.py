@@ -33,6 +33,17 @@ class NewerOwnerError(SparkckptError):
         )
 
 
+class OwnedElsewhereError(SparkckptError):
+    """Another coordinator is at work where one that was started anew would go on."""
+
+    def __init__(self, where: str, owner: str) -> None:
+        super().__init__(
+            f"{where} is owned by another coordinator ({owner}). This run of the query goes on "
+            "without checkpoints until that one has ended. If no second run is meant to be there, "
+            "stop it."
+        )
+
+
 class StoreUnavailableError(SparkckptError):
     """Where completed checkpoints are registered cannot be used; nothing was stored."""
 

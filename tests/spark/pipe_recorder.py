@@ -37,7 +37,7 @@ class Recorder:
 
     def answer(self, frame: Frame) -> None:
         match frame.kind:
-            case "query_started":
+            case "query_started" if not frame.fields["isResumed"]:
                 location = frame.text("checkpointLocation")
                 threading.Thread(target=self.try_storage, args=(location,), daemon=True).start()
             case "progress" if (self.directory / "stop").exists():

@@ -61,6 +61,11 @@ feed(TOTALS, workdir / "stopped", range(batches + 10))
 
 def outlast_the_start_of_the_recorder(rows, batch):
     rows.collect()
+    if batch == 0:
+        wait_until(lambda: any("stopped/" in p.read_text() for p in recorded("query_started")))
+        second = pid()
+        os.kill(second, signal.SIGKILL)
+        wait_until(lambda: pid() not in (None, second))
     if batch > 0:
         wait_until((records / "stop-sent").exists)
 
@@ -169,6 +174,14 @@ def test_a_run_is_announced_before_its_first_ack_and_ended_after_its_last(
     metadata = json.loads((recorded.workdir / "first/checkpoint/metadata").read_text())
     assert started["queryId"] == metadata["id"]
     assert "error" not in frames[-1].fields
+
+
+def test_a_coordinator_that_is_started_anew_is_told_that_the_run_is_not_new(
+    recorded: Recorded,
+) -> None:
+    for query, resumed in (("first", [False]), ("stopped", [False, True])):
+        started = [f for f in recorded.frames(query) if f.kind == "query_started"]
+        assert [frame.fields["isResumed"] for frame in started] == resumed
 
 
 def test_acks_carry_the_handles_as_they_lie_on_storage(recorded: Recorded) -> None:

@@ -319,6 +319,7 @@ class Run:
         now_ms: int = 0,
         recorder: Recorder | None = None,
         store: CompletedCheckpointStore | None = None,
+        resumed: bool = False,
         **settings: Any,
     ) -> None:
         self.query = query
@@ -332,6 +333,7 @@ class Run:
             QueryRun(run_id, QUERY_ID),
             replace(defaults, **settings),
             self.recorder,
+            resumed=resumed,
             store=store,
             worker=self.worker,
             janitor_worker=self.janitor,

@@ -17,8 +17,10 @@ from sparkckpt.coordinator import (
     QueryRun,
     running_owner,
 )
-from sparkckpt.coordinator.coordinator import ACK_GRACE_MS
+from sparkckpt.coordinator.coordinator import ACK_GRACE_MS, OWNED_ELSEWHERE_MS
+from sparkckpt.coordinator.lease import DURATION_MS, OWNERS
 from sparkckpt.format.metadata import CheckpointMetadata, metadata_path, write_metadata
+from sparkckpt.processes import ProcessId
 from tests.unit.coordinator_samples import FakeQuery, Memory, Recorder, Run, ack_of
 
 Reason = CheckpointFailureReason
@@ -384,6 +386,67 @@ def test_a_newer_coordinator_ends_an_older_one() -> None:
     new.coordinator.batch_committed(1)
     new.pass_time(ACK_GRACE_MS)
     assert batches(query) == [0, 1]
+
+
+def test_a_resumed_run_waits_for_another_that_owns() -> None:
+    """Its coordinator has died and was started anew; meanwhile another driver's has taken over."""
+    query = FakeQuery()
+    other = Run(query, "other")
+    other.batch(0)
+    other.work()
+    claim_elsewhere(query, other)
+    resumed = Run(query, "resumed", resumed=True)
+    resumed.work()
+    resumed.batch(1)
+    resumed.pass_time(OWNED_ELSEWHERE_MS)
+    owner = running_owner(query.storage, 0)
+    assert owner is not None and owner.run_id == "other"
+    assert batches(query) == [0]
+    assert resumed.recorder.aborted == [(1, Reason.CHECKPOINT_COORDINATOR_SUSPEND)]
+    resumed.pass_time(DURATION_MS)
+    resumed.pass_time(ACK_GRACE_MS)
+    assert batches(query) == [0, 1], "the lease of the other has expired"
+    owner = running_owner(query.storage, resumed.now_ms)
+    assert owner is not None and owner.run_id == "resumed"
+
+
+@pytest.mark.parametrize("run_id", ["run", "a former run of this application"])
+def test_a_resumed_run_takes_over_at_once_from_its_own_application(run_id: str) -> None:
+    query = FakeQuery()
+    former = Run(query, run_id)
+    former.batch(0)
+    former.work()
+    if run_id == "run":
+        claim_elsewhere(query, former)
+    Run(query, "run", resumed=True).work()
+    owner = running_owner(query.storage, 0)
+    assert owner is not None and owner.run_id == "run"
+    assert owner.process == ProcessId.here()
+
+
+def test_who_starts_takes_over_at_once_from_whoever_it_is() -> None:
+    query = FakeQuery()
+    other = Run(query, "other")
+    other.work()
+    claim_elsewhere(query, other)
+    Run(query, "new").work()
+    owner = running_owner(query.storage, 0)
+    assert owner is not None and owner.run_id == "new"
+
+
+def test_a_directory_that_was_claimed_is_not_taken_over() -> None:
+    query = FakeQuery()
+    query.write("_sparkckpt/claimed.json", b'{"formatVersion": 1, "by": "file:///other"}')
+    run = Run(query, resumed=True)
+    run.work()
+    assert running_owner(query.storage, 0) is None
+
+
+def claim_elsewhere(query: FakeQuery, run: Run) -> None:
+    """Makes the lease of a run that of a process on another machine."""
+    lease = run.coordinator._ownership.claim()
+    elsewhere = replace(lease.owner, process=ProcessId("elsewhere", 1))
+    query.write(f"{OWNERS}/{lease.epoch}", elsewhere.to_bytes())
 
 
 def test_what_a_zombie_completes_at_the_last_moment_is_removed() -> None:

@@ -6,15 +6,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
 import pytest
 
+from sparkckpt.coordinator.lease import OWNERS, Lease
 from sparkckpt.coordinator.wire import Frame
 from sparkckpt.format.handle import StateHandle, write_description
 from sparkckpt.format.metadata import read_metadata
+from sparkckpt.processes import ProcessId
+from sparkckpt.restoration.exclusive import wall_clock
 from sparkckpt.storage import Storage
 from tests.unit.coordinator_samples import QUERY_ID, FakeQuery
 from tests.unit.fake_driver import FakeDriver
@@ -183,6 +186,29 @@ def test_the_next_run_takes_over_from_the_former(patient_coordinator: Coordinato
     while coordinator.driver.next_frame("checkpoint_completed").number("batchId") != 1:
         pass
     assert coordinator.completed_batches() == [0, 1]
+
+
+def test_a_run_that_was_overtaken_begins_again_when_the_other_has_ended(
+    coordinator: Coordinator,
+) -> None:
+    coordinator.start_query("r")
+    coordinator.run_batch("r", 0)
+    coordinator.frames_until("checkpoint_completed")
+    storage = coordinator.query.storage
+    other = Lease.claim(storage, "of another driver", wall_clock())
+    elsewhere = replace(other.owner, process=ProcessId("elsewhere", 1))
+    path = f"{OWNERS}/{other.epoch}"
+    storage.write_atomic(path, elsewhere.to_bytes(), overwrite=True)
+    coordinator.run_batch("r", 1)
+    while "is owned by another coordinator" not in coordinator.log.read_text():
+        assert coordinator.process.poll() is None
+        time.sleep(0.01)
+    coordinator.run_batch("r", 2)
+    assert storage.read_all(path) == elsewhere.to_bytes()
+    storage.write_atomic(path, replace(elsewhere, expires_ms=0).to_bytes(), overwrite=True)
+    while coordinator.frames_until("checkpoint_completed")[-1].number("batchId") < 2:
+        pass
+    assert coordinator.completed_batches() == [0, 1, 2]
 
 
 def test_a_query_in_a_directory_within_another_leaves_the_other_alone(

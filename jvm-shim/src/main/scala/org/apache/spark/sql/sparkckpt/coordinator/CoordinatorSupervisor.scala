@@ -115,7 +115,10 @@ private[coordinator] final class CoordinatorSupervisor(
     case Started(run) =>
       storage.register(run.checkpointLocation, run.hadoopConf)
       runs(run.runId) = Run(run, None)
-      tell(run.startFrame)
+      process match {
+        case Some(child) => announce(child, run.runId)
+        case None => launch()
+      }
     case Ended(runId, error) => runs.get(runId).foreach { run =>
       val frame = endFrame(runId, error)
       runs(runId) = run.copy(ended = Some(frame))
@@ -183,6 +186,13 @@ private[coordinator] final class CoordinatorSupervisor(
       logDebug(s"The checkpoint coordinator (pid ${child.pid}) does not listen any more", e)
   }
 
+  private def announce(child: CoordinatorProcess, runId: UUID): Unit = {
+    val run = runs(runId)
+    runs(runId) = run.copy(isKnown = true)
+    send(child, run.query.startFrame(isResumed = run.isKnown))
+    run.ended.foreach(send(child, _))
+  }
+
   private def sendRequest(child: CoordinatorProcess, pending: PendingRequest): Unit =
     if (pending.isNewTo(child)) send(child, pending.frame)
 
@@ -194,10 +204,7 @@ private[coordinator] final class CoordinatorSupervisor(
       process = Some(child)
       logInfo(s"The checkpoint coordinator runs as pid ${child.pid}: " +
         CoordinatorPython.describe(conf))
-      runs.values.foreach { run =>
-        send(child, run.query.startFrame)
-        run.ended.foreach(send(child, _))
-      }
+      runs.keys.toSeq.foreach(announce(child, _))
       requests.values.asScala.foreach(sendRequest(child, _))
     } catch {
       case NonFatal(e) =>
@@ -317,7 +324,8 @@ private[coordinator] object CoordinatorSupervisor {
   case object Retry extends Event
   case object Shutdown extends Event
 
-  private final case class Run(query: QueryRun, ended: Option[Frame])
+  /** @param isKnown whether a process has been told of it */
+  private final case class Run(query: QueryRun, ended: Option[Frame], isKnown: Boolean = false)
 
   private def runIdIn(frame: Frame): UUID = UUID.fromString(frame.text("runId"))
 

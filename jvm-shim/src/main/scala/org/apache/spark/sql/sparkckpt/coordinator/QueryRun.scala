@@ -6,7 +6,7 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.json4s.{JInt, JObject, JString}
+import org.json4s.{JBool, JInt, JObject, JString}
 
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
@@ -27,13 +27,15 @@ final case class QueryRun(
     minBatchesToRetain: Int,
     hadoopConf: Configuration) {
 
-  def startFrame: Frame = Frame("query_started",
+  /** With `isResumed` a coordinator is started anew for it, and the run may have been overtaken. */
+  def startFrame(isResumed: Boolean): Frame = Frame("query_started",
     "runId" -> JString(runId.toString),
     "queryId" -> JString(queryId.toString),
     "name" -> JString(name.getOrElse("")),
     "checkpointLocation" -> JString(checkpointLocation),
     "conf" -> JObject(options.toList.sorted.map { case (k, v) => k -> JString(v) }),
-    "minBatchesToRetain" -> JInt(minBatchesToRetain))
+    "minBatchesToRetain" -> JInt(minBatchesToRetain),
+    "isResumed" -> JBool(isResumed))
 }
 
 object QueryRun {
