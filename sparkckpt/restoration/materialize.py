@@ -145,13 +145,13 @@ class _Restore:
             exclusively(self.source.storage, "restore", self.clock)
             if self.options.mode == CLAIM
             else nullcontext()
-        ):
+        ) as owned_source:
             plan = self._plan()
             with exclusively(self.target, "restore", self.clock, self.run_id) as owned:
                 # Another may have restored, or begun to, while this one was planned.
                 leftover = self._leftover()
                 pin = self._mark(overwrite=leftover is not None)
-                plan, pin, pinned = self._protect(plan, pin)
+                plan, pin, pinned = self._protect(plan, pin, owned_source)
                 if leftover is not None:
                     remove_pins(self.source, leftover.pin, {self.source.url, *pinned})
                 return self._build(owned, plan, pin, pinned, leftover is not None, began)
@@ -174,7 +174,9 @@ class _Restore:
         key_groups = pinned_max_parallelism(self.source.storage)
         return plan_restore(snapshot, key_groups, self.options)
 
-    def _protect(self, plan: RestorePlan, pin: str) -> tuple[RestorePlan, str, tuple[str, ...]]:
+    def _protect(
+        self, plan: RestorePlan, pin: str, owned_source: Exclusive | None
+    ) -> tuple[RestorePlan, str, tuple[str, ...]]:
         """Makes sure that the source keeps what the target needs, or needs to copy.
 
         A running query may remove the checkpoint before it sees the pin. Then a newer one is taken,
@@ -183,10 +185,10 @@ class _Restore:
         source = self.source
         for _ in range(_TRIES):
             needed = Needed.of(source, plan.snapshot.metadata)
-            in_source = self.options.mode != CLAIM
+            in_source = owned_source is None
             pinned = lay_pins(source, needed, pin, self.target_url, in_source)
-            if self.options.mode == CLAIM:
-                claim(source, self.target_url)
+            if owned_source is not None:
+                claim(owned_source, source, self.target_url)
                 remove_pins(source, pin, [source.url])
             else:
                 unclaim(source, self.target_url)

@@ -20,13 +20,14 @@ from sparkckpt.errors import (
     CheckpointNotFoundError,
     CorruptStateError,
     ForeignCheckpointError,
+    NewerOwnerError,
     NotACheckpointError,
     SparkckptError,
     UnreachableStorageError,
 )
 from sparkckpt.format.metadata import CheckpointMetadata, metadata_path
 from sparkckpt.paths import StateRoot, canonical, is_absolute
-from sparkckpt.restoration.exclusive import Clock, is_in_use, refuse_others
+from sparkckpt.restoration.exclusive import Clock, Exclusive, is_in_use, refuse_others
 from sparkckpt.restoration.markers import (
     claimed_bytes,
     pin_bytes,
@@ -256,9 +257,19 @@ def remove_pins(source: Source, name: str, directories: Iterable[str]) -> None:
         storage.delete([pin_path(name)])
 
 
-def claim(source: Source, target: str) -> None:
-    """Gives the source up to the target."""
+def claim(owned: Exclusive, source: Source, target: str) -> None:
+    """Gives the source, which is owned for this, up to the target.
+
+    Planning may outlast the lease. A query that has started on the source meanwhile would go on
+    with state that is no longer its own: then the claim is not made, or taken back.
+    """
+    owned.confirm()
     source.storage.write_atomic(CLAIMED_PATH, claimed_bytes(target), overwrite=True)
+    try:
+        owned.confirm()
+    except NewerOwnerError:
+        unclaim(source, target)
+        raise
 
 
 def unclaim(source: Source, target: str) -> None:

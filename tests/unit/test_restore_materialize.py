@@ -619,6 +619,28 @@ def test_who_has_been_overtaken_leaves_the_target_to_the_other(
     assert (target / "_sparkckpt/restoring.json").exists()
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_source_that_a_query_has_taken_over_is_not_claimed(
+    location: Path, target: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    write, claimed = Storage.write_atomic, location / "_sparkckpt/claimed.json"
+    beginning = "restoring.json" if when == "before" else "claimed.json"
+    written: list[bool] = []
+
+    def overtaken(self: Storage, path: str, data: bytes, overwrite: bool = False) -> None:
+        write(self, path, data, overwrite)
+        if path.endswith(beginning):
+            Lease.claim(Storage.at(location), "a run", wall_clock())
+            written.append(claimed.exists())
+
+    monkeypatch.setattr(Storage, "write_atomic", overtaken)
+    with pytest.raises(NewerOwnerError, match=str(location)):
+        sparkckpt.restore(location, target, mode="claim")
+    assert written == [when == "after"]
+    assert not claimed.exists()
+    assert not (target / "commits").exists()
+
+
 def test_spark_finds_its_settings(location: Path, target: Path) -> None:
     sparkckpt.restore(location, target, parallelism=9)
     spark = SparkCheckpoint(Storage.at(target))
