@@ -31,9 +31,13 @@ class ProcessId:
         return cls(socket.gethostname(), pid, started(pid))
 
     @property
+    def is_of_this_host(self) -> bool:
+        return self.host == socket.gethostname()
+
+    @property
     def is_gone(self) -> bool:
         """Whether it is known to have ended."""
-        if self.host != socket.gethostname():
+        if not self.is_of_this_host:
             return False
         if self.started and _scope() and self.started.rpartition("/")[0] != _scope():
             return False

@@ -3,6 +3,10 @@
 A pin is laid while the query runs and deletes. So that neither overlooks the other, a pin of a
 checkpoint is written first, and then the checkpoint's metadata must still be there; whereas the
 coordinator first deletes the metadata, then reads the pins, and only then deletes state.
+
+A pin says which process of which host has laid it. Whether a process still runs can only be seen on
+its own host, and what lies on a disk only there: a pin of which this cannot be told is kept, and is
+left to people to remove.
 """
 
 import json
@@ -12,13 +16,19 @@ from typing import Any
 from sparkckpt.coordinator.restored import RESTORED_PATH, RESTORING_PATH, read_fields
 from sparkckpt.coordinator.savepoints import SAVEPOINT_PATH, is_complete
 from sparkckpt.errors import CorruptStateError, SparkckptError, UnsupportedFormatVersionError
+from sparkckpt.fields import Fields
+from sparkckpt.paths import canonical
+from sparkckpt.processes import ProcessId
 from sparkckpt.storage import Storage
 
 logger = logging.getLogger(__name__)
 
 PINS = "_sparkckpt/pins"
+READER = "read-"
+"""How the name of a pin begins that holds files for as long as a process reads them."""
 FORMAT_VERSION = 1
 _SUFFIX = ".json"
+_DISK = "file:"
 
 
 def pin_path(name: str) -> str:
@@ -45,8 +55,9 @@ def orphaned_pins(storage: Storage) -> dict[str, int]:
     """The names of pins that were laid for a directory which does not need them, with sizes.
 
     Such a directory is gone, or neither its `restored.json` nor its `restoring.json` names the pin,
-    nor is it a savepoint that is not complete and names it.
-    A pin that names no directory is none, nor one whose directory cannot be looked at.
+    nor is it a savepoint that is not complete and names it. What was laid by a reader is needed by
+    a process instead of a directory.
+    A pin that names no directory is none, nor one whose directory or process cannot be looked at.
     """
     return {
         name: storage.size(pin_path(name))
@@ -64,7 +75,27 @@ def target_of(storage: Storage, name: str) -> str | None:
     return target
 
 
+def process_of(storage: Storage, name: str) -> ProcessId | None:
+    """Who has laid a pin; those of older releases do not say."""
+    pin, where = _read(storage, name)
+    if "host" not in pin:
+        return None
+    fields = Fields(pin, "its content", where)
+    return ProcessId(
+        fields.text("host", r"(?s).*"), fields.integer("pid"), fields.text("started", r"(?s).*")
+    )
+
+
 def _may_need(storage: Storage, target: str, name: str) -> bool:
+    process = process_of(storage, name)
+    if process is not None:
+        if name.startswith(READER) and not process.is_gone:
+            return True
+        if not process.is_of_this_host and canonical(target).startswith(_DISK):
+            logger.warning(
+                "The pin %s is kept, as %s is to be looked for on %s.", name, target, process.host
+            )
+            return True
     try:
         directory = storage.below(target)
         # In this order: a restore writes the one before it deletes the other.

@@ -26,7 +26,7 @@ from sparkckpt.errors import ClaimedCheckpointError, RestorePendingError
 from sparkckpt.fields import Fields
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM
 from sparkckpt.paths import canonical
-from sparkckpt.processes import is_alive
+from sparkckpt.processes import ProcessId, is_alive
 from sparkckpt.storage import Storage
 
 BACKEND_PATH = "_sparkckpt/backend.json"
@@ -100,8 +100,9 @@ def claimed_bytes(by: str) -> bytes:
 
 
 def pin_bytes(files: Iterable[str], target: str) -> bytes:
-    """A pin for the directory `target`."""
-    return _json({"formatVersion": PIN_VERSION, "files": list(files), "target": target})
+    """A pin of this process for the directory `target`."""
+    process = vars(ProcessId.here())
+    return _json({"formatVersion": PIN_VERSION, "files": list(files), "target": target, **process})
 
 
 def backend_bytes(max_parallelism: int) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from sparkckpt.checkpoints.directory import Location
-from sparkckpt.coordinator.pins import pin_path
+from sparkckpt.coordinator.pins import READER, pin_path
 from sparkckpt.errors import (
     CheckpointSubsumedError,
     FileMissingError,
@@ -128,7 +128,7 @@ class StateSnapshot:
         storage = self.source.storage
         if self.checkpoint_id is None or not is_in_use(storage, wall_clock()):
             return None
-        name = f"read-{uuid.uuid4()}"
+        name = f"{READER}{uuid.uuid4()}"
         root = self.source.root
         files = list(dict.fromkeys(root.name_of(path) for path in self.metadata.files()))
         try:

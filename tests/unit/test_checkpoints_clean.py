@@ -92,6 +92,12 @@ def test_pins_of_restores_that_were_given_up(tmp_path: Path, query: StatefulQuer
     everything = [f"state/{OLD}.delta.arrow", f"state/{OLD}.handle", given_up, path]
     assert orphans() == everything
     shutil.rmtree(target)
+    elsewhere = {**pin, "files": [f"{OLD}.handle"], "host": "elsewhere"}
+    (tmp_path / path).write_text(json.dumps(elsewhere))
+    assert orphans() == [f"state/{OLD}.delta.arrow", given_up], "another host's disk may have it"
+    (tmp_path / path).write_text(json.dumps({**elsewhere, "target": "memory://gone"}))
+    assert path in orphans(), "that can be seen from anywhere"
+    (tmp_path / path).write_text(json.dumps({**elsewhere, "host": pin["host"]}))
     assert orphans() == everything and (tmp_path / path).exists()
     assert orphans(dry_run=False) == everything
     assert sorted(p.name for p in (tmp_path / path).parent.iterdir()) == ["odd.json", "old.json"]

@@ -1,5 +1,8 @@
 """State as tables: all of it, parts of it and single keys, and what has changed in it."""
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 import sparkckpt
-from sparkckpt.coordinator.pins import pin_names
+from sparkckpt.coordinator.pins import pin_names, pin_path, process_of
 from sparkckpt.errors import (
     CheckpointNotFoundError,
     CheckpointSubsumedError,
@@ -24,6 +27,7 @@ from sparkckpt.errors import (
 )
 from sparkckpt.format import OperatorSubtaskState
 from sparkckpt.keygroups import KeyGroupRange
+from sparkckpt.processes import ProcessId
 from sparkckpt.storage import Storage
 from sparkckpt.tables import StateTable, snapshot
 from sparkckpt.tables.distributed import split
@@ -284,7 +288,7 @@ def test_the_next_checkpoint_is_kept_if_the_newest_goes(
     assert pin_names(run.query.storage) == []
 
 
-def test_the_pin_of_a_killed_reader_can_be_cleaned(
+def test_the_pin_of_a_reader_can_be_cleaned_once_its_process_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "wall_clock", Clock())
@@ -293,7 +297,18 @@ def test_the_pin_of_a_killed_reader_can_be_cleaned(
     next(batches)
     run.coordinator.query_ended()
     run.work()
-    assert len(pin_names(run.query.storage)) == 1
+    storage = run.query.storage
+    (name,) = pin_names(storage)
+    pin = json.loads(storage.read_all(pin_path(name)))
+    assert process_of(storage, name) == ProcessId.here()
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    for kept in (pin, {**pin, "host": "elsewhere", "pid": ended.pid}):
+        storage.write_atomic(pin_path(name), json.dumps(kept).encode(), overwrite=True)
+        sparkckpt.clean(tmp_path, dry_run=False)
+        assert pin_names(storage) == [name]
+    killed = {**pin, "pid": ended.pid}
+    storage.write_atomic(pin_path(name), json.dumps(killed).encode(), overwrite=True)
     removed = sparkckpt.clean(tmp_path, dry_run=False)["path"].to_pylist()
     assert [path for path in removed if "pins/read-" in path]
     assert pin_names(run.query.storage) == []
