@@ -494,6 +494,25 @@ def test_state_in_memory_is_accounted_for_by_spark(spark: Any, tmp_path: Path) -
     assert harness.storageMemory() - before < 100_000
 
 
+def test_a_restarted_query_has_the_memory_of_its_former_run(spark: Any, tmp_path: Path) -> None:
+    """Spark unloads the provider of that run much later, and until then it still works."""
+    confs = {PREFIX + "memory.limit": "4m", PREFIX + "coordinator.enabled": "false"}
+    former, restarted = (
+        new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs) for _ in range(2)
+    )
+    puts = json.dumps([["put", "single", k, "x" * 300_000] for k in range(10)])
+    try:
+        former.restart()
+        first = former.run(0, None, False, puts, "commit")
+        restarted.restart()
+        restarted.run(1, first, False, json.dumps([["put", "single", 10, "x"]]), "commit")
+        assert restarted.metric("sparkckptSpilledStores") == 0
+        assert len(json.loads(former.dump(1, first))["single"]) == 10
+    finally:
+        former.close()
+        restarted.close()
+
+
 def test_state_leaves_alone_what_tasks_may_claim(spark: Any, tmp_path: Path) -> None:
     """Tasks can have cached blocks dropped to get at it, but not state."""
     confs = {PREFIX + "memory.limit": "1g", PREFIX + "coordinator.enabled": "false"}

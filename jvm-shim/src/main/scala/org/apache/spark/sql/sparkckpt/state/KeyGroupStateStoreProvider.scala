@@ -100,6 +100,8 @@ class KeyGroupStateStoreProvider
       useColumnFamilies, conf, multiValued, Some(option(SparkckptConf.MemoryLimit)).filter(_ > 0), pool)
     def onDisk = new RocksDBEngine(stateStoreId, keySchema, valueSchema, keySpec, useColumnFamilies,
       conf, hadoopConf, multiValued, schemaProvider)
+    // Those that only read are no successors: the query that writes may go on.
+    if (layout.isDefined) StoreOwners.replace(storeId, by = this)
     engine = option(SparkckptConf.Engine) match {
       case "memory" => inMemory(pool = None)
       case "rocksdb" => onDisk
@@ -386,8 +388,20 @@ class KeyGroupStateStoreProvider
       family -> family.describe(storeId.operatorId, storeId.storeName, handle.maxParallelism)
     }
 
+  /**
+   * Another provider has the store from now on. This one may still be used, and then loads again what
+   * it needs; if a task does so right now, that one is let alone.
+   */
+  private[state] def giveUp(): Unit = if (permit.tryAcquire()) {
+    try if (!closed && engine != null) {
+      working = None
+      engine.giveUp()
+    } finally permit.release()
+  }
+
   override def close(): Unit = {
     closed = true
+    if (storeId != null) StoreOwners.remove(storeId, this)
     try {
       if (merges != null) merges.close()
     } finally {

@@ -65,6 +65,7 @@ final class SpillingEngine(
 
   override def rollBack(): Boolean = engine.rollBack()
   override def keyCounts: Option[KeyCounts] = engine.keyCounts
+  override def giveUp(): Unit = engine.giveUp()
   override def doMaintenance(): Unit = engine.doMaintenance()
   override def close(): Unit = engine.close()
 

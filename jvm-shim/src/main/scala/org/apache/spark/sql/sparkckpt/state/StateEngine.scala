@@ -39,6 +39,9 @@ trait StateEngine {
    */
   def keyCounts: Option[KeyCounts]
 
+  /** Gives memory back that others need more. No store is open, and the next one is opened empty. */
+  def giveUp(): Unit
+
   /** Called from Spark's maintenance threads. */
   def doMaintenance(): Unit
 

@@ -94,6 +94,8 @@ final class MemoryEngine(
     budget.close()
   }
 
+  override def giveUp(): Unit = budget.giveBack(reset())
+
   override def doMaintenance(): Unit = ()
 
   override def close(): Unit = {
