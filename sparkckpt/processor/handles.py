@@ -3,6 +3,7 @@ get it.
 """
 
 from collections.abc import Callable, Iterator
+from operator import index
 from typing import Any
 
 import pyarrow as pa
@@ -135,7 +136,7 @@ class InBandHandle(StatefulProcessorHandle):
         self.timer_changes = []
 
     def _change_timer(self, timestamp: int, is_registered: bool) -> None:
-        timestamp = int(timestamp)
+        timestamp = _milliseconds(timestamp)
         self.timer_changes.append((timestamp, is_registered))
         if self._timers is not None:
             self._note(timestamp, is_registered)
@@ -175,6 +176,16 @@ class InBandHandle(StatefulProcessorHandle):
                 f"Failed to perform stateful processor operation={operation} with invalid "
                 f"timeMode={self._time_mode} SQLSTATE: 42802"
             )
+
+
+def _milliseconds(timestamp: Any) -> int:
+    """A time as Spark takes it, whether or not it has passed; nothing is rounded."""
+    if isinstance(timestamp, bool):
+        raise TypeError(f"The time of a timer must be an int of milliseconds, not {timestamp}.")
+    milliseconds = index(timestamp)
+    if not -(2**63) <= milliseconds < 2**63:
+        raise ValueError(f"The time of a timer is out of range: {milliseconds} ms.")
+    return milliseconds
 
 
 def _nothing() -> pa.Table:

@@ -195,6 +195,23 @@ def test_timers_need_a_time_mode():
         kit(Timers()).process([("a", 10)])
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "error"), [(2.5, TypeError), (2**63, ValueError), (True, TypeError)]
+)
+@pytest.mark.parametrize("call", ["registerTimer", "deleteTimer"])
+def test_times_of_timers_are_checked_where_they_are_given(call, timestamp, error):
+    class Wrong(Base):
+        def handleInputRows(self, key, rows, timerValues):
+            with pytest.raises(error):
+                getattr(self.handle, call)(timestamp)
+            self.handle.registerTimer(np.int64(100))
+            return iter(())
+
+    tester = kit(Wrong(), time_mode="ProcessingTime")
+    tester.process([("a", 1)])
+    assert tester.timers("a") == [100]
+
+
 def test_without_a_time_mode_there_are_no_times_or_timers():
     class Times(Base):
         def handleInputRows(self, key, rows, timerValues):
