@@ -6,6 +6,7 @@ protocol forbids raises AssertionError. A batch has Spark's order: first input, 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 
 import pyarrow as pa
@@ -177,13 +178,14 @@ class ProcessorTester:
 
     def state(self, *key: Any) -> Any:
         """Of a key: its state as a dict of its fields, None if there is none; or with a
-        StatefulProcessor, by the names of its variables, what each has."""
+        StatefulProcessor, by the names of its variables, what each has. It is a copy."""
         frozen = exact(key)
         if isinstance(self._store, GroupStore):
-            return self._store.values.get(frozen)
+            return deepcopy(self._store.values.get(frozen))
         assert isinstance(self._store, ProcessorStore)
         return {
-            spec.name: self._store.value(frozen, i) for i, spec in enumerate(self._store._specs)
+            spec.name: deepcopy(self._store.value(frozen, i))
+            for i, spec in enumerate(self._store._specs)
         }
 
     def timeout(self, *key: Any) -> int | None:

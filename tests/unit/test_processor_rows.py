@@ -204,4 +204,5 @@ def test_lists_may_be_reused():
     output = "k string, all array<long>"
     tester = ProcessorTester.of_rows(collect, "k string, v long", ["k"], output, "all array<long>")
     assert tester.process([("a", 1), ("b", 2)]) == [("a", [1]), ("b", [2])]
+    tester.state("a")["all"].append(2)
     assert tester.state("a") == {"all": [1]}

@@ -464,6 +464,7 @@ class ChangesInPlace(Base):
 def test_what_is_changed_in_place_is_not_stored():
     tester = kit(ChangesInPlace(), output="k string")
     tester.process([("a", 1)])
+    tester.state("a")["list"][0]["x"].append(2)
     value = {"x": [1], "m": [("a", [1])], "s": {"y": [1]}}
     assert tester.state("a") == {
         "value": value,
