@@ -43,6 +43,7 @@ def define_groups(
     output_mode: str,
     timeout: str,
     operator_state: bool = False,
+    columns: list[str] | None = None,
 ) -> "DataFrame":
     session = grouped.session
     require_plugin(session, what)
@@ -53,6 +54,8 @@ def define_groups(
     spec: dict[str, Any] = {"host": "groups"}
     if operator_state:
         spec["operatorState"] = True
+    if columns is not None:
+        spec["columns"] = columns
     function = InBandFunction(run, OnlyInBand(what), name, register(session, spec))
     return _original(grouped)(grouped, function, output, state, output_mode, timeout)
 
@@ -137,6 +140,7 @@ def fold(
 
     from sparkckpt.errors.processing import FoldError
     from sparkckpt.processor.folds import Derived, Fold, FoldProcessor
+    from sparkckpt.processor.pruning import needed_columns
     from sparkckpt.processor.vectorized import VectorizedGroups
 
     session = grouped.session
@@ -166,8 +170,17 @@ def fold(
         raise FoldError("nothing", "no fold is given")
     processor = FoldProcessor(folds, functions, tuple(output.names))
     run = VectorizedGroups(processor, output, state)
+    needed = needed_columns(folds.values(), [key.name for key in keys], list(known))
     return define_groups(
-        grouped, "sparkckpt.fold", "fold", run, output, state, output_mode, "NoTimeout"
+        grouped,
+        "sparkckpt.fold",
+        "fold",
+        run,
+        output,
+        state,
+        output_mode,
+        "NoTimeout",
+        columns=needed,
     )
 
 

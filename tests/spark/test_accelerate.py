@@ -20,6 +20,7 @@ from sparkckpt.errors import (
     OperatorStateNotInBandError,
     UnsupportedTypeError,
 )
+from sparkckpt.processor.folds import FoldProcessor
 from tests.spark.accelerated import accelerated
 from tests.spark.jobs import EVENTS, events
 from tests.spark.rescaling import run_rescaled
@@ -103,6 +104,41 @@ def test_large_types(spark: SparkSession, tmp_path: Path) -> None:
     confs = {"spark.sql.execution.arrow.useLargeVarTypes": "true", **SMALL_BATCHES}
     expected = run(spark, job_of(typed(expected_of)), tmp_path / "oracle", ORACLE)
     assert run(spark, job_of(typed(folded), confs), tmp_path / "ours", SPARKCKPT) == expected
+
+
+def test_a_fold_is_sent_only_the_columns_that_it_reads(
+    spark: SparkSession, tmp_path: Path, monkeypatch
+) -> None:
+    """It tells in a derived column how many there are."""
+
+    class Counting(FoldProcessor):
+        def process(self, touched):
+            import pyarrow as pa
+
+            names = pa.array([",".join(touched.rows.column_names)] * touched.keys.num_rows)
+            changes = super().process(touched)
+            output = changes.output.set_column(
+                changes.output.num_columns - 1, "names", names.slice(0, changes.output.num_rows)
+            )
+            return sparkckpt.Changes(output, changes.state)
+
+    monkeypatch.setattr("sparkckpt.processor.folds.FoldProcessor", Counting)
+
+    def folded(by: str, **folds):
+        names = sparkckpt.derived(lambda t: t["k"].cast("string"), "string")
+        wide = "k", "v", "v w", "cast(v as string) x"
+        return lambda df: sparkckpt.fold(
+            df.selectExpr(*wide).groupBy(sf.expr(by).alias("k")), **folds, names=names
+        )
+
+    def names_of(transform) -> set[str]:
+        directory = tmp_path / str(len(list(tmp_path.iterdir())))
+        rows = run(spark, job_of(transform), directory, SPARKCKPT)[2]
+        return {row.rpartition("names='")[2].rstrip("')") for row in rows}
+
+    edges = {"last": sparkckpt.last_("w"), "high": sparkckpt.max_("v")}
+    assert names_of(folded("k", **edges)) == {"v,w"}
+    assert names_of(folded("upper(k)", n=sparkckpt.count_())) == {"k"}
 
 
 STATE = (

@@ -12,7 +12,8 @@ from pyspark.sql.types import StringType, StructType
 
 import sparkckpt
 from sparkckpt.errors import FoldError, OperatorStateModeError, VectorizedResultError
-from sparkckpt.processor.folds import FoldProcessor
+from sparkckpt.processor.folds import FoldProcessor, Sum
+from sparkckpt.processor.pruning import needed_columns
 from sparkckpt.testing import ProcessorTester, redistribute
 from sparkckpt.testing.ddl import parse_schema
 
@@ -329,3 +330,17 @@ def test_operator_state_is_redistributed():
     assert [state["calls"] for state in states] == [[1, 1], [1], [1]]
     assert all(state["all"] == [3, 1] for state in states)
     assert all(state["same"] == [{"any": ("object", 1)}] for state in states)
+
+
+def test_columns_that_no_fold_reads_are_not_needed():
+    columns = ["a", "k", "v", "w"]
+    total, count, latest = sparkckpt.sum_("v"), sparkckpt.count_(), sparkckpt.last_("a")
+    assert needed_columns([total, latest, count], ["k"], columns) == ["a", "v"]
+    assert needed_columns([count], ["k"], columns) == ["k"]
+    assert needed_columns([count], ["upper(k)"], columns) == ["a"]
+
+    class Weighted(Sum):
+        def reduce(self, touched, column):
+            return super().reduce(touched, pc.multiply(column, touched.rows["w"]))
+
+    assert needed_columns([Weighted("v")], ["k"], columns) is None

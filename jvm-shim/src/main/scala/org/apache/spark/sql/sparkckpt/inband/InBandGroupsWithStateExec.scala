@@ -45,8 +45,11 @@ class InBandGroupsWithStateExec(
   private val artifactUUID = JobArtifactSet.getCurrentJobArtifactState.map(_.uuid)
   private def plan = InBandPlan(
     spec.get, functionExpr.asInstanceOf[PythonUDF], groupingAttributes, child.output,
-    KeyAndValueColumns.of(groupingAttributes ++ child.output, groupingAttributes), outAttributes,
+    KeyAndValueColumns.of(groupingAttributes ++ needed, groupingAttributes), outAttributes,
     inBandSession, limits, artifactUUID)
+
+  private def needed: Seq[Attribute] =
+    spec.get.columns.fold(child.output)(names => child.output.filter(a => names(a.name)))
 
   override def createInputProcessor(store: StateStore): InputProcessor = new InputProcessor(store) {
     private val states = new GroupStates(

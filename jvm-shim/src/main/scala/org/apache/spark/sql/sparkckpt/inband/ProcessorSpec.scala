@@ -24,12 +24,14 @@ case class VariableSpec(
  * @param variables state variables of a processor, in the order in which it asks for them
  * @param deleted state variables that it wants to be rid of
  * @param operatorState whether it keeps state per partition, too
+ * @param columns which of the input's columns Python needs besides the key, where not all
  */
 case class ProcessorSpec(
     host: String,
     variables: Seq[VariableSpec],
     deleted: Seq[String],
-    operatorState: Boolean)
+    operatorState: Boolean,
+    columns: Option[Set[String]])
 
 /**
  * The specs of the processors defined in this application. A Python function names its spec by a
@@ -68,7 +70,8 @@ object ProcessorSpecs {
       host = (spec \ "host").extract[String],
       variables = (spec \ "variables").extractOrElse[List[JValue]](Nil).map(readVariable),
       deleted = (spec \ "deleted").extractOrElse[List[String]](Nil),
-      operatorState = (spec \ "operatorState").extractOrElse[Boolean](false))
+      operatorState = (spec \ "operatorState").extractOrElse[Boolean](false),
+      columns = (spec \ "columns").toOption.map(_.extract[List[String]].toSet))
   }
 
   private def readVariable(spec: JValue): VariableSpec = VariableSpec(
