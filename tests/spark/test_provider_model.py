@@ -494,6 +494,24 @@ def test_state_in_memory_is_accounted_for_by_spark(spark: Any, tmp_path: Path) -
     assert harness.storageMemory() - before < 100_000
 
 
+def test_a_store_that_is_loaded_anew_returns_to_memory(spark: Any, tmp_path: Path) -> None:
+    confs = {PREFIX + "memory.limit": "1m", PREFIX + "coordinator.enabled": "false"}
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+    little = json.dumps([["put", "single", 0, "a"]])
+    much = json.dumps([["put", "single", k, "x" * 300_000] for k in range(1, 6)])
+    try:
+        first = harness.run(0, None, False, little, "commit")
+        for _ in range(2):  # Spark goes back to the first version
+            harness.run(1, first, False, much, "commit")
+            assert harness.metric("sparkckptSpilledStores") == 1
+            second = harness.run(1, first, False, little, "commit")
+            assert (harness.metric("sparkckptSpilledStores"), harness.keys()) == (0, 1)
+            assert json.loads(harness.dump(2, second))["single"] == [[0, "a"]]
+    finally:
+        harness.close()
+
+
 def test_a_restarted_query_has_the_memory_of_its_former_run(spark: Any, tmp_path: Path) -> None:
     """Spark unloads the provider of that run much later, and until then it still works."""
     confs = {PREFIX + "memory.limit": "4m", PREFIX + "coordinator.enabled": "false"}

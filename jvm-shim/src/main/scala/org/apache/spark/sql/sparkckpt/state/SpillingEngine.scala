@@ -31,6 +31,7 @@ final class SpillingEngine(
     if (empty) {
       families.clear()
       families(defaultFamily.name) = defaultFamily
+      if (isSpilled) returnToMemory()
     }
     new SpillingStateStore(this, readOnly, try engine.open(empty, readOnly) catch {
       case e: MemoryExceededException =>
@@ -40,6 +41,16 @@ final class SpillingEngine(
         engine = disk
         disk.open(empty, readOnly)
     })
+  }
+
+  /** What is loaded now may be less than what was moved, and others may have given memory back. */
+  private def returnToMemory(): Unit = {
+    val disk = engine
+    val memory = try Some(inMemory()) catch { case _: MemoryExceededException => None }
+    memory.foreach { engine =>
+      this.engine = engine
+      disk.close()
+    }
   }
 
   override def fill[T](store: StateStore, family: ColumnFamily)(body: StateFiller => T): T = {
