@@ -20,9 +20,12 @@ import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from sparkckpt.clients import NoCredentialsError, as_os_errors
 from sparkckpt.errors import (
     FileExistsAlreadyError,
     FileMissingError,
+    SparkckptError,
+    UnreachableStorageError,
     UnreadableFileError,
     UnwritableFileError,
 )
@@ -40,8 +43,7 @@ class Storage:
     @classmethod
     def at(cls, url: str | os.PathLike[str], **options: Any) -> "Storage":
         """The directory at a path or URL; `options` go to the file system."""
-        filesystem, root = fsspec.core.url_to_fs(os.fspath(url), **options)
-        return cls(filesystem, root)
+        return cls(*_open(os.fspath(url), **options))
 
     def below(self, path: str) -> "Storage":
         """A directory in this one."""
@@ -52,8 +54,7 @@ class Storage:
         # Hadoop writes file:/a where others write file:///a.
         is_url = ":/" in path
         if is_url and not getattr(self.filesystem, "takes_urls", False):
-            filesystem, absolute = fsspec.core.url_to_fs(path)
-            return filesystem, absolute
+            return _open(path)
         absolute = path if path.startswith("/") or is_url else f"{self.root.rstrip('/')}/{path}"
         return self.filesystem, absolute.rstrip("/") or "/"
 
@@ -72,7 +73,8 @@ class Storage:
     def _read(self, path: str, start: int | None, end: int | None) -> bytes:
         filesystem, absolute = self.locate(path)
         try:
-            return bytes(filesystem.cat_file(absolute, start=start, end=end))
+            with as_os_errors():
+                return bytes(filesystem.cat_file(absolute, start=start, end=end))
         except OSError as error:
             raise self._unreadable(path, error) from error
 
@@ -80,8 +82,9 @@ class Storage:
         """The length of a file."""
         filesystem, absolute = self.locate(path)
         try:
-            filesystem.invalidate_cache()
-            return int(filesystem.info(absolute)["size"])
+            with as_os_errors():
+                filesystem.invalidate_cache()
+                return int(filesystem.info(absolute)["size"])
         except OSError as error:
             raise self._unreadable(path, error) from error
 
@@ -89,8 +92,9 @@ class Storage:
         """Whether there is a file or a directory."""
         filesystem, absolute = self.locate(path)
         try:
-            filesystem.invalidate_cache()
-            filesystem.info(absolute)
+            with as_os_errors():
+                filesystem.invalidate_cache()
+                filesystem.info(absolute)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
@@ -101,8 +105,9 @@ class Storage:
         """The names of what lies in a directory, sorted; none if there is no such directory."""
         filesystem, absolute = self.locate(directory)
         try:
-            filesystem.invalidate_cache()
-            paths = filesystem.ls(absolute, detail=False)
+            with as_os_errors():
+                filesystem.invalidate_cache()
+                paths = filesystem.ls(absolute, detail=False)
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -114,9 +119,10 @@ class Storage:
         """The files at any depth below a directory, as paths relative to the root, with sizes."""
         filesystem, absolute = self.locate(directory)
         try:
-            filesystem.invalidate_cache()
-            found = _find(filesystem, absolute)
-        except FileNotFoundError:
+            with as_os_errors():
+                filesystem.invalidate_cache()
+                found = _find(filesystem, absolute)
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
             raise self._unreadable(directory, error) from error
@@ -136,16 +142,17 @@ class Storage:
         """
         filesystem, absolute = self.locate(path)
         try:
-            if hasattr(filesystem, "create_atomic"):
-                filesystem.create_atomic(absolute, data, overwrite)
-            elif _is_local(filesystem):
-                _write_local(Path(absolute), data, overwrite)
-            else:
-                _put(filesystem, absolute, data, overwrite)
+            with as_os_errors():
+                if hasattr(filesystem, "create_atomic"):
+                    filesystem.create_atomic(absolute, data, overwrite)
+                elif _is_local(filesystem):
+                    _write_local(Path(absolute), data, overwrite)
+                else:
+                    _put(filesystem, absolute, data, overwrite)
         except FileExistsError as error:
             raise FileExistsAlreadyError(self.where(path)) from error
         except OSError as error:
-            raise UnwritableFileError.write(self.where(path), _reason(error)) from error
+            raise _unwritable(self.where(path), error) from error
 
     def copy(self, path: str, target: "Storage", target_path: str) -> None:
         """Copy a file to another storage, in place of what may be there; without reading it where
@@ -154,16 +161,17 @@ class Storage:
         filesystem, source = self.locate(path)
         other, absolute = target.locate(target_path)
         try:
-            if filesystem is other and hasattr(other, "copy_atomic"):
-                other.copy_atomic(source, absolute)
-            elif hasattr(other, "create_atomic"):
-                other.create_atomic(absolute, self.read_all(path), True)
-            else:
-                _copy(filesystem, source, other, absolute)
+            with as_os_errors():
+                if filesystem is other and hasattr(other, "copy_atomic"):
+                    other.copy_atomic(source, absolute)
+                elif hasattr(other, "create_atomic"):
+                    other.create_atomic(absolute, self.read_all(path), True)
+                else:
+                    _copy(filesystem, source, other, absolute)
         except FileNotFoundError as error:
             raise self._unreadable(path, error) from error
         except OSError as error:
-            raise UnwritableFileError.write(target.where(target_path), _reason(error)) from error
+            raise _unwritable(target.where(target_path), error) from error
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; those that do not exist are not missed. Directories are refused."""
@@ -173,9 +181,12 @@ class Storage:
             by_filesystem.setdefault(filesystem, []).append(absolute)
         for filesystem, absolutes in by_filesystem.items():
             try:
-                _delete(filesystem, absolutes)
+                with as_os_errors():
+                    _delete(filesystem, absolutes)
             except OSError as error:
                 what = str(filesystem.unstrip_protocol(absolutes[0]))
+                if (unreachable := _unreachable(what, error)) is not None:
+                    raise unreachable from error
                 if len(absolutes) > 1:
                     what = f"One of {len(absolutes)} files, the first of them {what},"
                 raise UnwritableFileError.delete(what, str(error)) from error
@@ -184,14 +195,41 @@ class Storage:
         """Delete a directory that has become empty, where storage has directories at all."""
         filesystem, absolute = self.locate(directory)
         try:
-            filesystem.rmdir(absolute)
+            with as_os_errors():
+                filesystem.rmdir(absolute)
         except OSError:
             # Gone, not empty, or never there: an empty directory means nothing to anybody.
             return
 
-    def _unreadable(self, path: str, error: OSError) -> UnreadableFileError:
-        kind = FileMissingError if isinstance(error, FileNotFoundError) else UnreadableFileError
-        return kind(self.where(path), _reason(error))
+    def _unreadable(self, path: str, error: OSError) -> SparkckptError:
+        where = self.where(path)
+        # What is said to lie in a file cannot be there.
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            return FileMissingError(where, _reason(error))
+        return _unreachable(where, error) or UnreadableFileError(where, _reason(error))
+
+
+def _open(url: str, **options: Any) -> tuple[Any, str]:
+    """The file system of a URL and the path on it; some clients log in for that."""
+    try:
+        with as_os_errors():
+            filesystem, path = fsspec.core.url_to_fs(url, **options)
+    except OSError as error:
+        raise _unreachable(url, error) or UnreadableFileError(url, _reason(error)) from error
+    return filesystem, path
+
+
+def _unwritable(where: str, error: OSError) -> SparkckptError:
+    return _unreachable(where, error) or UnwritableFileError.write(where, _reason(error))
+
+
+def _unreachable(where: str, error: OSError) -> UnreachableStorageError | None:
+    """Not the file is to blame, but all of its storage is out of reach."""
+    if isinstance(error, NoCredentialsError):
+        return UnreachableStorageError.credentials(where, _reason(error))
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return UnreachableStorageError.connection(where, _reason(error))
+    return None
 
 
 def _reason(error: OSError) -> str:

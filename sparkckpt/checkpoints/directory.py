@@ -46,7 +46,7 @@ class CheckpointDirectory:
         try:
             storage = Storage.at(path)
         except (ImportError, ValueError) as error:
-            raise UnreachableStorageError(os.fspath(path), str(error)) from error
+            raise UnreachableStorageError.open(os.fspath(path), str(error)) from error
         if not storage.exists(""):
             raise NotACheckpointError(storage.where(""), "it does not exist")
         if storage.exists(RESTORING_PATH):

@@ -15,7 +15,7 @@ from sparkckpt.coordinator.committed import STATE, CommittedState
 from sparkckpt.coordinator.pins import pin_names, read_pin
 from sparkckpt.coordinator.registry import Holder, SharedStateRegistry
 from sparkckpt.coordinator.retention import Floor, files_of, is_state_file, oldest_loadable
-from sparkckpt.errors import SparkckptError, UnwritableFileError
+from sparkckpt.errors import SparkckptError, UnreachableStorageError, UnwritableFileError
 from sparkckpt.format.handle import StateHandle
 from sparkckpt.paths import StateRoot, is_absolute
 from sparkckpt.storage import Storage
@@ -212,7 +212,7 @@ class CheckpointsCleaner:
     def _delete_chunk(self, paths: Sequence[str]) -> Sequence[str]:
         try:
             self._state.delete(paths)
-        except UnwritableFileError as error:
+        except (UnreachableStorageError, UnwritableFileError) as error:
             logger.warning("Files that are not needed any more are tried again later. %s", error)
             return ()
         return paths

@@ -25,6 +25,7 @@ from sparkckpt.errors import (
     FileExistsAlreadyError,
     FileMissingError,
     QueryRunningError,
+    UnreachableStorageError,
     UnwritableFileError,
 )
 from sparkckpt.processes import ProcessId
@@ -199,7 +200,7 @@ def _delete_older(storage: Storage, epochs: Iterable[int]) -> None:
     """They mean nothing any more; only their number is to be kept small."""
     try:
         storage.delete(map(_path, epochs))
-    except UnwritableFileError as error:
+    except (UnreachableStorageError, UnwritableFileError) as error:
         logger.warning("The leases of former owners are left behind. %s", error)
 
 

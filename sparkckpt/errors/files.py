@@ -6,12 +6,29 @@ from sparkckpt.errors.base import SparkckptError
 
 
 class UnreachableStorageError(SparkckptError):
-    """There is nothing that could open a path."""
+    """The storage of a path cannot be asked for anything."""
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(
+    @classmethod
+    def open(cls, path: str, why: str) -> "UnreachableStorageError":
+        return cls(
             f"{path} cannot be opened: {why}. Check its scheme, and that this Python has the "
             "fsspec package for it (s3fs for s3://, gcsfs for gs://, adlfs for abfs://)."
+        )
+
+    @classmethod
+    def connection(cls, path: str, why: str) -> "UnreachableStorageError":
+        return cls(
+            f"The storage of {path} cannot be reached: {why}. Check the network, and the endpoint "
+            "and the region that its client is set up with (for s3:// AWS_ENDPOINT_URL and "
+            "AWS_DEFAULT_REGION); then do the same again."
+        )
+
+    @classmethod
+    def credentials(cls, path: str, why: str) -> "UnreachableStorageError":
+        return cls(
+            f"The storage of {path} does not know who asks: {why}. Give its client valid "
+            "credentials where it looks for them (for s3:// AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or a profile; for gs:// GOOGLE_APPLICATION_CREDENTIALS)."
         )
 
 

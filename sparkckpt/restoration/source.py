@@ -62,7 +62,7 @@ def open_storage(path: Location, filesystem: Any = None) -> tuple[Storage, str]:
     try:
         storage = Storage.at(text)
     except (ImportError, ValueError) as error:
-        raise UnreachableStorageError(text, str(error)) from error
+        raise UnreachableStorageError.open(text, str(error)) from error
     return storage, canonical(text if "://" in text else storage.where(""))
 
 

@@ -1,21 +1,28 @@
 """Files are written whole and by one writer only, on disks, object stores and through a bridge."""
 
 import os
+import re
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import aiohttp
+import botocore.exceptions as boto
 import fsspec
 import pytest
+from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+import sparkckpt
 from sparkckpt.errors import (
     FileExistsAlreadyError,
     FileMissingError,
+    UnreachableStorageError,
     UnreadableFileError,
     UnwritableFileError,
 )
@@ -62,9 +69,26 @@ class ObjectStore(MemoryFileSystem):  # type: ignore[misc]
             super().pipe_file(path, value, mode=mode)
 
 
+class Failing(MemoryFileSystem):  # type: ignore[misc]
+    """A file system whose client cannot do anything, and says so in its own way."""
+
+    protocol = "failing"
+    cachable = False
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def fail(self, *arguments: object, **options: object) -> Any:
+        raise self.error
+
+    cat_file = info = ls = find = pipe_file = cp_file = rm = rm_file = rmdir = open = fail
+
+
 fsspec.register_implementation("bridge", Bridge)
 fsspec.register_implementation("objects", ObjectStore)
 fsspec.register_implementation("old", OldStore)
+fsspec.register_implementation("failing", Failing)
 
 
 @pytest.fixture(params=["local", "memory", "bridge", "old"])
@@ -217,6 +241,90 @@ def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UnwritableFileError, match="file/x cannot be written"):
         Storage.at(tmp_path).write_atomic("file/x", b"")
+
+
+NO_ANSWER = boto.EndpointConnectionError(endpoint_url="http://nowhere:9000")
+NO_ONE = boto.NoCredentialsError()
+ODD = boto.DataNotFoundError(data_path="x")
+
+
+def everything(storage: Storage) -> Iterator[Callable[[], object]]:
+    """What can be done with a storage whose file system fails."""
+    for look in (storage.read_all, storage.size, storage.exists, storage.list_names, storage.find):
+        yield partial(look, "a/b")
+    yield from everything_that_writes(storage)
+
+
+def everything_that_writes(storage: Storage) -> Iterator[Callable[[], object]]:
+    yield lambda: storage.write_atomic("a/b", b"")
+    yield lambda: storage.write_atomic("a/b", b"", overwrite=True)
+    yield lambda: storage.copy("a/b", storage, "c")
+    yield lambda: storage.delete(["a/b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (NO_ANSWER, r'/a/b cannot be reached: .*"http://nowhere:9000".* Check the network'),
+        (boto.ReadTimeoutError(endpoint_url="http://slow"), r"cannot be reached: .*http://slow"),
+        (boto.ConnectTimeoutError(endpoint_url="http://slow"), r"cannot be reached: .*http://slow"),
+        (aiohttp.ServerDisconnectedError(), "cannot be reached: Server disconnected"),
+        (FSTimeoutError(), "cannot be reached: FSTimeoutError"),
+        (ConnectionResetError(104, "Connection reset"), "cannot be reached: Connection reset"),
+        (NO_ONE, "/a/b does not know who asks: Unable to locate credentials.* AWS_ACCESS_KEY_ID"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_client_that_cannot_ask_is_named(error: Exception, message: str) -> None:
+    storage = Storage(Failing(error), "/root")
+    for do in everything(storage):
+        with pytest.raises(UnreachableStorageError) as raised:
+            do()
+        assert re.search(message.replace("/a/b", "(/a/b|/c)"), str(raised.value))
+
+
+@pytest.mark.parametrize("error", [PermissionError("Access Denied"), ODD], ids=["denied", "odd"])
+def test_what_else_a_client_has_to_say_is_about_the_file(error: Exception) -> None:
+    storage = Storage(Failing(error), "/root")
+    writes = len(list(everything_that_writes(storage)))
+    actions = list(everything(storage))
+    for do in actions[:-writes]:
+        with pytest.raises(UnreadableFileError, match=re.escape(f"/a/b cannot be read: {error}")):
+            do()
+    for do in actions[-writes:]:
+        with pytest.raises(UnwritableFileError, match=re.escape(str(error))):
+            do()
+
+
+def test_what_is_no_error_of_a_client_is_left_as_it_is() -> None:
+    for do in everything(Storage(Failing(KeyError("a mistake")), "/root")):
+        with pytest.raises(KeyError, match="a mistake"):
+            do()
+
+
+def test_a_client_that_cannot_log_in_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class DefaultCredentialsError(Exception):
+        __module__ = "google.auth.exceptions"
+
+    def refuse(self: object, *arguments: object) -> None:
+        raise DefaultCredentialsError("Your default credentials were not found")
+
+    monkeypatch.setattr(Failing, "__init__", refuse)
+    for do in (
+        lambda: Storage.at("failing://a"),
+        lambda: sparkckpt.list_checkpoints("failing://a"),
+    ):
+        with pytest.raises(UnreachableStorageError, match="failing://a does not know who asks"):
+            do()
+
+
+def test_nothing_lies_in_a_file(storage: Storage) -> None:
+    storage.write_atomic("file", b"")
+    for look in (storage.read_all, storage.size):
+        with pytest.raises(FileMissingError, match="file/x"):
+            look("file/x")
+    assert not storage.exists("file/x")
+    assert storage.list_names("file/x") == [] and storage.find("file/x") == {}
 
 
 def test_checksums_of_hadoop_follow_their_files(tmp_path: Path) -> None:
