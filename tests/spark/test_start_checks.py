@@ -120,6 +120,28 @@ def test_a_directory_of_which_only_the_marker_is_there(
     assert {Path(path).name for path in query.files()} == {"restoring.json", "metadata"}
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("checkpoint.interval", "0"),
+        ("checkpoint.onFailure", "ignore"),
+        ("maxParallelism", "many"),
+        ("restore.mode", "steal"),
+    ],
+)
+def test_an_option_of_the_session_that_is_not_valid(
+    make_query: Callable[[Job], SinkQuery], option: str, value: str
+) -> None:
+    query = make_query(deduplication())
+    query.feed(0)
+    with pytest.raises(StreamingQueryException, match="SPARKCKPT_INVALID_CONF") as failure:
+        query.go(**{STATE_STORE + f"sparkckpt.{option}": value})
+    assert f"{option} has the value '{value}'" in str(failure.value)
+    assert {Path(path).name for path in query.files()} == {"metadata"}
+    query.go()
+    assert (query.checkpoint / "commits/0").exists()
+
+
 @pytest.mark.parametrize("stateful", [True, False])
 def test_a_sink_that_is_ahead(make_query: Callable[[Job], SinkQuery], stateful: bool) -> None:
     query = make_query(deduplication() if stateful else Job.of(EVENTS, events(5), lambda df: df))

@@ -83,7 +83,7 @@ object SparkckptConf {
     RestoreParallelism, RestoreMaxParallelism, AllowNonRestoredState, MapOperators, DropOperators,
     AddOperators)
 
-  /** For a check when the application starts, before there is a query to fail. */
+  /** For a check when the application starts, before there is a query to fail, and when one does. */
   def validateAll(confs: String => Option[String]): Unit =
     (Seq(MaxParallelism, Engine, MemoryLimit, InlineThreshold, OperatorStateMaxBytes, Codec, ZstdLevel,
       RecordBatchRows, MaxDeltas, MergeRatio, InBandBatchRows, InBandBatchBytes, InBandStateBytes,

@@ -26,6 +26,7 @@ class QueryStartListener extends StreamingQueryListener {
   private def prepare(query: StreamExecution): Unit = {
     val checks = new StartChecks(query)
     val byConf = new RestoreByConf(query)
+    checks.requireValidOptions()
     checks.requireNoSavepoint()
     checks.requireUnclaimed()
     byConf.restore()

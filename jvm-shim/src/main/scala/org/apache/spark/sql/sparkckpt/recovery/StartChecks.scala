@@ -16,15 +16,18 @@ import org.apache.spark.sql.sparkckpt.recovery.SinkAheadRecovery.usesSparkckpt
 /**
  * What must not be so when a query starts: on a directory that is only half restored it would start
  * from nothing, as it would on a savepoint, which is nobody's to write into; on one that another
- * query has claimed its state would be deleted under it, and with
- * a sink that is ahead of it output would be lost without a word. Each check throws, and writes
- * nothing.
+ * query has claimed its state would be deleted under it; with a sink that is ahead of it output would
+ * be lost without a word, and with an option that is not valid it would fail in a batch, or go on
+ * without checkpoints. Each check throws, and writes nothing.
  */
 final class StartChecks(query: StreamExecution) {
   private implicit val formats: Formats = DefaultFormats
   private val location = new Path(query.resolvedCheckpointRoot)
   private val fileSystem =
     location.getFileSystem(query.sparkSession.sessionState.newHadoopConf())
+
+  /** Those of the application were checked when it started; a session may have set others since. */
+  def requireValidOptions(): Unit = SparkckptConf.validateAll(option)
 
   def requireUnclaimed(): Unit = {
     val path = new Path(location, StartChecks.Claimed)
@@ -65,10 +68,10 @@ final class StartChecks(query: StreamExecution) {
   private lazy val keepsState: Boolean =
     query.commitLog.getLatest().exists(_._2.stateUniqueIds.exists(_.nonEmpty))
 
-  private def mayBeAhead: Boolean = {
-    val conf = query.sparkSession.sessionState.conf
-    SparkckptConf.AllowSinkAhead.from(key => Option(conf.getConfString(key, null)))
-  }
+  private def mayBeAhead: Boolean = SparkckptConf.AllowSinkAhead.from(option)
+
+  private def option(key: String): Option[String] =
+    Option(query.sparkSession.sessionState.conf.getConfString(key, null))
 }
 
 object StartChecks {
