@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from sparkckpt.coordinator.lease import Lease, running_owner
 from sparkckpt.errors import OwnedElsewhereError, SparkckptError
-from sparkckpt.processes import ProcessId
 from sparkckpt.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -55,11 +54,10 @@ class Ownership:
         return self._lease
 
     def _refuse_to_take_over(self) -> None:
-        """Other runs of this very process are not at work any more: Spark has ended them."""
+        """A process that was replaced within this run has left a lease that is the run's own."""
         owner = running_owner(self._storage, self._clock())
-        if owner is None or owner.run_id == self._run_id or owner.process == ProcessId.here():
-            return
-        raise OwnedElsewhereError(self._storage.where(""), owner.describe())
+        if owner is not None and owner.run_id != self._run_id:
+            raise OwnedElsewhereError(self._storage.where(""), owner.describe())
 
     def is_held(self) -> bool:
         """Whether this coordinator may still complete and delete."""

@@ -18,7 +18,7 @@ from sparkckpt.coordinator import (
     running_owner,
 )
 from sparkckpt.coordinator.coordinator import ACK_GRACE_MS, OWNED_ELSEWHERE_MS
-from sparkckpt.coordinator.lease import DURATION_MS, OWNERS
+from sparkckpt.coordinator.lease import DURATION_MS, OWNERS, Lease
 from sparkckpt.format.metadata import CheckpointMetadata, metadata_path, write_metadata
 from sparkckpt.processes import ProcessId
 from tests.unit.coordinator_samples import FakeQuery, Memory, Recorder, Run, ack_of
@@ -410,18 +410,26 @@ def test_a_resumed_run_waits_for_another_that_owns() -> None:
     assert owner is not None and owner.run_id == "resumed"
 
 
-@pytest.mark.parametrize("run_id", ["run", "a former run of this application"])
-def test_a_resumed_run_takes_over_at_once_from_its_own_application(run_id: str) -> None:
+def test_a_resumed_run_takes_over_at_once_from_its_former_coordinator() -> None:
     query = FakeQuery()
-    former = Run(query, run_id)
+    former = Run(query, "run")
     former.batch(0)
     former.work()
-    if run_id == "run":
-        claim_elsewhere(query, former)
+    claim_elsewhere(query, former)
     Run(query, "run", resumed=True).work()
     owner = running_owner(query.storage, 0)
     assert owner is not None and owner.run_id == "run"
     assert owner.process == ProcessId.here()
+
+
+@pytest.mark.parametrize("run_id", ["another", "command restore"])
+def test_a_resumed_run_leaves_what_this_very_process_owns(run_id: str) -> None:
+    """It may be just restoring from there."""
+    query = FakeQuery()
+    Lease.claim(query.storage, run_id, 0)
+    Run(query, "run", resumed=True).work()
+    owner = running_owner(query.storage, 0)
+    assert owner is not None and owner.run_id == run_id
 
 
 def test_who_starts_takes_over_at_once_from_whoever_it_is() -> None:
