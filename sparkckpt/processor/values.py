@@ -6,11 +6,17 @@ to a processor; only the way there is shorter. Nothing here knows of keys or of 
 
 import datetime
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _UTC = datetime.timezone.utc
+_RULES_END = 2**31 * 1_000_000
+"""Where the transitions end that time zone files list, in microseconds: 2038."""
 _UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 
 
@@ -95,9 +101,39 @@ def _timestamps(column: pa.Array) -> list[Any]:
     if column.type.tz is None:
         return list(naive)
     zone = zone_of(column.type.tz)
+    if isinstance(zone, ZoneInfo) and _is_modern(column) and _is_known(column.type.tz):
+        return _local_times(column, zone)
     if column.type.tz in _UTC_NAMES and not any(type(value) is int for value in naive):
         return [None if value is None else value.replace(tzinfo=zone) for value in naive]
     return list(map(_in_zone(zone), naive))
+
+
+def _is_modern(column: pa.Array) -> bool:
+    """Whether Arrow and Python surely know the same rules of a zone at all of these times."""
+    limits = pc.min_max(column.cast(pa.int64())).as_py()
+    low, high = limits["min"], limits["max"]
+    return low is not None and low >= 0 and high < _RULES_END
+
+
+@cache
+def _is_known(zone: str) -> bool:
+    """Whether Arrow finds the zone, too: Python may have it from a package, the system not."""
+    try:
+        pc.local_timestamp(pa.array([0], pa.timestamp("us", zone)))
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _local_times(column: pa.Array, zone: datetime.tzinfo) -> list[Any]:
+    local = pc.local_timestamp(column)
+    times = local.to_numpy(zero_copy_only=False).tolist()
+    earliest = pc.assume_timezone(local, column.type.tz, ambiguous="earliest")
+    second = pc.fill_null(pc.not_equal(earliest, column), False)
+    aware: list[Any] = [None if time is None else time.replace(tzinfo=zone) for time in times]
+    for i in np.flatnonzero(second.to_numpy(zero_copy_only=False)):
+        aware[i] = aware[i].replace(fold=1)
+    return aware
 
 
 def _in_zone(zone: datetime.tzinfo) -> Callable[[Any], Any]:
