@@ -584,3 +584,27 @@ def test_merges_are_bounded_in_bytes_and_files(spark: Any, tmp_path: Path) -> No
     written, most = simulate_merges(harness, growing, state=400_000)
     assert written < 8 * sum(growing)
     assert most <= 60
+
+
+@pytest.mark.parametrize("coordinator", ["true", "false"])
+def test_a_coordinator_alone_deletes(spark: Any, tmp_path: Path, coordinator: str) -> None:
+    """It knows what its checkpoints consist of; Spark only which batches it may go back to."""
+    confs = {
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        PREFIX + "engine": "memory",
+        PREFIX + "inlineThreshold": "0",
+        PREFIX + "coordinator.enabled": coordinator,
+    }
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+    try:
+        checkpoint = None
+        for version in range(6):
+            put = json.dumps([["put", "single", 1, str(version)]])
+            checkpoint = harness.run(version, checkpoint, False, put, "commit")
+        committed = {path.name for path in tmp_path.glob("0/0/[!.]*")}
+        harness.maintain()
+        left = {path.name for path in tmp_path.glob("0/0/[!.]*")}
+    finally:
+        harness.close()
+    assert (left >= committed) is (coordinator == "true")
