@@ -21,6 +21,7 @@ from sparkckpt.errors import (
     UnsupportedTypeError,
 )
 from sparkckpt.processor.folds import FoldProcessor
+from sparkckpt.processor.wire import Control
 from tests.spark.accelerated import accelerated
 from tests.spark.jobs import EVENTS, events
 from tests.spark.rescaling import run_rescaled
@@ -277,6 +278,36 @@ def test_what_cannot_run_in_band_runs_on_sparks_operator(
         output = run(spark, job_of(transform), tmp_path, SPARKCKPT)
     assert {row for rows in output.values() for row in rows} == {f"(k={name!r})"}
     assert ("(Which) runs on Spark's own operator" in caplog.text) == (value != "v")
+
+
+class Fetches(Which):
+    """Says whether there is a server to fetch state from."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def init(self, handle):
+        super().init(handle)
+        if self.kind == "list":
+            self.list = handle.getListState("list", "n long")
+
+    def handleInputRows(self, key, rows, timerValues):
+        yield Row(k=str(Control.of_task().fetch is not None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "time_mode", "expected"),
+    [("value", "None", "False"), ("list", "None", "True"), ("value", "ProcessingTime", "True")],
+)
+def test_a_server_is_started_where_state_can_be_fetched(
+    spark: SparkSession, tmp_path: Path, kind, time_mode, expected
+) -> None:
+    def transform(df: DataFrame) -> DataFrame:
+        modes = ("k string", "Update", time_mode)
+        return df.groupBy("k").transformWithState(Fetches(kind), *modes)
+
+    job = replace(accelerated(job_of(transform)), batches=[{"in": BATCHES[0]}])
+    assert set(run(spark, job, tmp_path, SPARKCKPT)[0]) == {f"(k={expected!r})"}
 
 
 class Remembers(Which):

@@ -96,7 +96,7 @@ final class InBandExchange(
       .add(InBandWire.StateName, state.sentSchema)
 
   private def fetchServer(inFlight: InFlightKeys): Option[FetchServer] = state match {
-    case fetchable: FetchableState =>
+    case fetchable: FetchableState if fetchable.canBeFetched =>
       val server = new FetchServer(fetchable, inFlight, plan.session, lock)
       context.addTaskCompletionListener[Unit](_ => server.close())
       Some(server)

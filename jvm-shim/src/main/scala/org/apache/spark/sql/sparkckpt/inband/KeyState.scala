@@ -30,6 +30,9 @@ trait KeyState {
 
 /** State that was too large to be sent, or is rarely asked for: Python fetches it. */
 trait FetchableState {
+  /** Whether there is anything to fetch; without, no server is started. */
+  def canBeFetched: Boolean
+
   def fetchSchema(variable: Int): StructType
 
   /** Rows are valid until the next one. */

@@ -91,6 +91,9 @@ final class ProcessorStates(
 
   override def expired(): Iterator[ExpiredKey] = timers.map(_.expired()).getOrElse(Iterator.empty)
 
+  override def canBeFetched: Boolean =
+    timers.isDefined || variables.exists(_.isInstanceOf[FetchableVariable])
+
   override def fetchSchema(variable: Int): StructType =
     if (variable == ProcessorStates.Timers) ProcessorStates.TimerSchema
     else fetchable(variable).fetchSchema
