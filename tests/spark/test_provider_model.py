@@ -169,6 +169,29 @@ def test_spilled_changes_match_the_model(spark: Any, tmp_path: Path, engine: str
         walk.harness.close()
 
 
+def test_changes_make_room_for_those_of_another_family(spark: Any, tmp_path: Path) -> None:
+    """They hold all that the task has been left by someone who keeps it."""
+    confs = {**ENGINES["rocksdb"], PREFIX + "coordinator.enabled": "false"}
+    harness = new_harness(spark, spark.sparkContext._jsc, tmp_path.as_uri(), confs)
+    harness.restart()
+    expected = {
+        "single": [[k, "x" * 10_000] for k in range(500)],
+        "multi": [[0, "a"]],
+        "ordered": [[0, "b"]],
+        "operator": [],
+    }
+    puts = [["put", "single", *row] for row in expected["single"]]
+    others = [["putList", "multi", 0, "a"], ["put", "ordered", 0, "b"]]
+    try:
+        operations = json.dumps([*puts, ["hoard", "", 0], *others])
+        first = harness.run(0, None, False, operations, "commit")
+        assert harness.spilledBytes() > 0
+        found = json.loads(harness.dump(1, first))
+        assert {family: sorted(rows) for family, rows in found.items()} == expected
+    finally:
+        harness.close()
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("inline", ["0", "20k"])
 def test_random_walk_matches_the_model(

@@ -7,9 +7,10 @@ import scala.jdk.CollectionConverters._
 import org.json4s._
 import org.json4s.jackson.{JsonMethods, Serialization}
 
-import org.apache.spark.SparkEnv
+import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.api.java.JavaSparkContext
 import org.apache.spark.internal.config.SHUFFLE_SPILL_NUM_ELEMENTS_FORCE_SPILL_THRESHOLD
+import org.apache.spark.memory.{MemoryConsumer, MemoryMode}
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
@@ -152,11 +153,21 @@ class ProviderHarness(sc: JavaSparkContext, directory: String, confs: java.util.
       case "deleteRange" =>
         val JInt(end) = rest.head: @unchecked
         store.deleteRange(row, key(end.toLong), family)
+      case "hoard" => hoard(TaskContext.get())
       case "turn" => turn(store, family, k.toLong)
       case "setOperatorState" =>
         val JString(blob) = rest.head: @unchecked
         operatorStateOf(store).setOperatorState(Base64.getDecoder.decode(blob))
     }
+  }
+
+  /** Takes what there is of the task's memory, and gives none of it back before its end. */
+  private def hoard(task: TaskContext): Unit = {
+    val hoarder = new MemoryConsumer(task.taskMemoryManager(), MemoryMode.ON_HEAP) {
+      override def spill(size: Long, trigger: MemoryConsumer): Long = 0
+    }
+    val taken = hoarder.acquireMemory(1L << 40)
+    task.addTaskCompletionListener[Unit](_ => hoarder.freeMemory(taken))
   }
 
   /** Changes everything that it iterates over: keys that can be divided go, the values of others turn. */

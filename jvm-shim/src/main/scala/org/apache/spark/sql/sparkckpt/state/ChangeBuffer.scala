@@ -46,8 +46,7 @@ final class ChangeBuffer(task: TaskContext, numFields: Int, newestFirst: Boolean
     if (sorter.getUsed > MaxBytes || sequence - spilledUpTo > maxRows) {
       // The sorter does not look at its thresholds for records of key and value, and no other
       // consumer of the task's memory can make it spill while rows are added.
-      sorter.spill()
-      spilledUpTo = sequence
+      spill()
     }
     if (value == null) {
       sorter.insertKVRecord(key.getBaseObject, key.getBaseOffset, key.getSizeInBytes,
@@ -56,6 +55,16 @@ final class ChangeBuffer(task: TaskContext, numFields: Int, newestFirst: Boolean
       sorter.insertKVRecord(key.getBaseObject, key.getBaseOffset, key.getSizeInBytes,
         value.getBaseObject, value.getBaseOffset, value.getSizeInBytes, prefix, false)
     }
+  }
+
+  def usedBytes: Long = sorter.getUsed
+
+  /** Whether there was something in memory to be spilled. */
+  def spill(): Boolean = {
+    val before = sorter.getUsed
+    sorter.spill()
+    spilledUpTo = sequence
+    sorter.getUsed < before
   }
 
   /** The changes by key group, each group in the order of the calls or in the reverse one. */

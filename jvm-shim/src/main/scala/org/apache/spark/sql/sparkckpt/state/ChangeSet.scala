@@ -3,6 +3,7 @@ package org.apache.spark.sql.sparkckpt.state
 import scala.collection.mutable
 
 import org.apache.spark.TaskContext
+import org.apache.spark.memory.SparkOutOfMemoryError
 import org.apache.spark.sql.catalyst.expressions.{UnsafeRow, XXH64}
 import org.apache.spark.sql.sparkckpt.{OperatorLayout, SparkckptErrors}
 import org.apache.spark.sql.sparkckpt.format._
@@ -44,7 +45,16 @@ final class ChangeSet(store: String, partition: Int, layout: OperatorLayout, tas
       op: Byte,
       key: UnsafeRow,
       value: UnsafeRow): Unit =
-    changes.getOrElseUpdate(family.name, new FamilyChanges(family, extractor)).add(op, key, value)
+    try {
+      changes.getOrElseUpdate(family.name, new FamilyChanges(family, extractor)).add(op, key, value)
+    } catch {
+      // Spark can have the buffer that asks for memory spill itself, and none of the others.
+      case _: SparkOutOfMemoryError if spillOther(family) => add(family, extractor, op, key, value)
+    }
+
+  private def spillOther(than: ColumnFamily): Boolean =
+    changes.values.filter(_.family.name != than.name).map(_.buffer)
+      .maxByOption(_.usedBytes).exists(_.spill())
 
   def drop(family: String): Unit = changes.remove(family).foreach(_.buffer.free())
 
