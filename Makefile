@@ -11,7 +11,7 @@ ifeq ($(SPARK),)
 SPARK := $(shell $(PYTHON) -c 'import sys; print("4.3" if sys.version_info >= (3, 11) else "4.2")')
 endif
 SPARK_MINORS := 4.2 4.3
-WORKERS ?= 2
+WORKERS ?= 3
 ROUNDS ?= 30
 
 BIN := $(VENV)/bin
