@@ -7,7 +7,8 @@ timers), are written in every API as a user would write them. A batch has two ro
 average. Every run is a process of its own. Spark's operators run on Spark's RocksDB store with
 changelog, ours on our backend with its default engine; cores, partitions and memory are the same.
 Figures are rows a second, by the time of the whole batch, and ratios to what Spark has for the
-same. Spark's operators are slow: they are stopped after `--seconds`, with fewer batches measured.
+same. Batches that begin in the first `--warmup` seconds are not measured. Spark's operators are
+slow: they are stopped after `--seconds`, with fewer batches measured.
 
 All APIs of a job must put out the same rows in their second batch.
 """
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -35,10 +36,14 @@ from benchmarks.processors_run import ProcessorJob, Speed
 from benchmarks.workload import count_label
 
 CHILD = "benchmarks.processors_run"
+OURS = "memory"
+"""The contestant with the default engine."""
 MEMORY = "4g"
 ROWS_PER_KEY = 2
 SECONDS_PER_BATCH = 20
 """Of event time: longer than the gap of a session, so that every batch closes some."""
+WARMUP_BATCHES_PER_SECOND = 4
+"""No API is faster: there is input for the whole time."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +58,22 @@ class Subject:
 
 
 SUBJECTS: dict[str, Subject] = {
-    "aggregate": Subject("JVM aggregation, sparkckpt", "aggregate", "sparkckpt"),
+    "aggregate": Subject("JVM aggregation, sparkckpt", "aggregate", OURS),
     "spark-aggregate": Subject("JVM aggregation, Spark RocksDB", "aggregate", REFERENCE),
     "spark-pandas": Subject("applyInPandasWithState, Spark", "pandas", REFERENCE),
-    "pandas": Subject(
-        "applyInPandasWithState, accelerated", "pandas", "sparkckpt", True, "spark-pandas"
-    ),
+    "pandas": Subject("applyInPandasWithState, accelerated", "pandas", OURS, True, "spark-pandas"),
     "spark-tws-pandas": Subject("transformWithStateInPandas, Spark", "tws-pandas", REFERENCE),
     "tws-pandas": Subject(
         "transformWithStateInPandas, accelerated",
         "tws-pandas",
-        "sparkckpt",
+        OURS,
         True,
         "spark-tws-pandas",
     ),
     "spark-tws": Subject("transformWithState, Spark", "tws", REFERENCE),
-    "tws": Subject("transformWithState, accelerated", "tws", "sparkckpt", True, "spark-tws"),
-    "rows": Subject("apply_rows", "rows", "sparkckpt", True, "spark-pandas"),
-    "fold": Subject("fold (vectorized)", "fold", "sparkckpt", True, "aggregate"),
+    "tws": Subject("transformWithState, accelerated", "tws", OURS, True, "spark-tws"),
+    "rows": Subject("apply_rows", "rows", OURS, True, "spark-pandas"),
+    "fold": Subject("fold (vectorized)", "fold", OURS, True, "aggregate"),
 }
 OF_JOB = {
     "totals": tuple(SUBJECTS),
@@ -113,12 +116,11 @@ def generate(keys: int, batches: int, directory: Path) -> None:
         time.sleep(0.01)
 
 
-def run(job: str, subject: str, keys: int, source: Path, work: Path, seconds: float) -> Result:
-    directory = Path(tempfile.mkdtemp(prefix=f"{subject}-", dir=work))
-    told = ProcessorJob(subject, keys, str(source), str(directory), MEMORY, seconds)
-    speed = Speed(**run_child(CHILD, job, told))
+def run(told: ProcessorJob, job: str, work: Path) -> Result:
+    directory = Path(tempfile.mkdtemp(prefix=f"{told.contestant}-", dir=work))
+    speed = Speed(**run_child(CHILD, job, replace(told, directory=str(directory))))
     shutil.rmtree(directory)
-    return Result(job, subject, keys, speed)
+    return Result(job, told.contestant, told.keys, speed)
 
 
 def require_equal_results(results: Sequence[Result]) -> None:
@@ -153,22 +155,24 @@ def grid_of(results: Sequence[Result]) -> Grid:
 @click.option("--keys", callback=parse_counts, default="20k,200k", help="Keys in the state.")
 @click.option("--jobs", default=",".join(OF_JOB), help="Which jobs to run.")
 @click.option("--subjects", default=",".join(SUBJECTS), help="Which APIs to run.")
-@click.option("--batches", type=click.IntRange(2), default=8, help="Batches, the first left out.")
+@click.option("--batches", type=click.IntRange(1), default=8, help="Measured batches.")
+@click.option("--warmup", type=float, default=10.0, help="Seconds before these.")
 @click.option("--seconds", type=float, default=60.0, help="After which a slow run is stopped.")
-@click.option("--quick", is_flag=True, help="20k keys, 5 batches, 20 seconds.")
+@click.option("--quick", is_flag=True, help="20k keys, 4 batches, 5 seconds before, 20 in all.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all to a file.")
 def main(
     keys: list[int],
     jobs: str,
     subjects: str,
     batches: int,
+    warmup: float,
     seconds: float,
     quick: bool,
     json_path: Path | None,
 ) -> None:
     """Compare stateful Python on sparkckpt with Spark's own; figures are rows a second."""
     if quick:
-        keys, batches, seconds = [20_000], 5, 20.0
+        keys, batches, warmup, seconds = [20_000], 4, 5.0, 20.0
     chosen = [name.strip() for name in subjects.split(",")]
     if unknown := (set(chosen) - set(SUBJECTS)) | (set(jobs.split(",")) - set(OF_JOB)):
         raise click.BadParameter(f"{unknown} not among {list(SUBJECTS)} and {list(OF_JOB)}")
@@ -182,10 +186,17 @@ def main(
     ) as directory:
         for count in keys:
             source = Path(directory) / f"input-{count}"
-            generate(count, batches, source)
+            generate(count, 1 + batches + round(WARMUP_BATCHES_PER_SECOND * warmup), source)
             for job in jobs.split(","):
                 names = [name for name in OF_JOB[job] if name in chosen]
-                of_job = [run(job, n, count, source, Path(directory), seconds) for n in names]
+                of_job = [
+                    run(
+                        ProcessorJob(n, count, str(source), "", MEMORY, batches, warmup, seconds),
+                        job,
+                        Path(directory),
+                    )
+                    for n in names
+                ]
                 require_equal_results(of_job)
                 grids.append(grid_of(of_job))
                 console.print(output.table_of(grids[-1]))

@@ -1,7 +1,8 @@
 """The child process of the benchmark of processors: one job in one API on one backend.
 
-Batches wait as files and follow each other without pause. The first is left out: it starts workers
-and compiles. A slow contestant is stopped once its time is up, with fewer batches measured.
+Batches wait as files and follow each other without pause. The first is left out, which starts
+workers, and so are all that begin while the JVM is still warming up: a stream runs for days. A slow
+contestant is stopped once its time is up, with fewer batches measured.
 """
 
 import json
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,10 @@ class ProcessorJob:
     input: str
     directory: str
     memory: str
+    batches: int
+    """So many are measured."""
+    warmup: float
+    """Batches that begin in so many seconds after the first are not."""
     seconds: float
     """After which it is stopped, once it has measured anything."""
 
@@ -44,7 +50,7 @@ class ProcessorJob:
 
 @dataclass(frozen=True)
 class Speed:
-    """What a run has measured: batch by batch, without the first."""
+    """What a run has measured, batch by batch."""
 
     rows: list[int]
     milliseconds: list[int]
@@ -83,28 +89,46 @@ def measure(session: Any, job: ProcessorJob, subject: Any, mode: str) -> Speed:
         .option("checkpointLocation", f"{job.directory}/checkpoint")
         .start()
     )
-    batches = len(list(Path(job.input).glob("*.parquet")))
-    _wait(query, batches, job.seconds)
-    reports = batch_reports(query)[:batches]
+    _wait(query, job)
+    reports = batch_reports(query)
     query.stop()
     if len(reports) < 2:
         raise UnexpectedRunError(f"{subject.title} has not done two batches in its time")
+    measured = _measured(reports, job) or reports[1:][-job.batches :]
     return Speed(
-        [report["numInputRows"] for report in reports[1:]],
-        [report["durationMs"]["triggerExecution"] for report in reports[1:]],
+        [report["numInputRows"] for report in measured],
+        [report["durationMs"]["triggerExecution"] for report in measured],
         reports[1]["observedMetrics"][OBSERVATION]["checksum"] or 0,
         session.version,
         java_version(session),
     )
 
 
-def _wait(query: StreamingQuery, batches: int, seconds: float) -> None:
-    end = time.monotonic() + seconds
+def _measured(reports: Sequence[Any], job: ProcessorJob) -> Sequence[Any]:
+    begun = [_time(report) for report in reports]
+    warm = [
+        report
+        for report, at in zip(reports[1:], begun[1:], strict=True)
+        if at - begun[0] >= job.warmup
+    ]
+    return warm[: job.batches]
+
+
+def _time(report: Any) -> float:
+    text = report["timestamp"].replace("Z", "+00:00")  # which Python 3.10 does not read
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _wait(query: StreamingQuery, job: ProcessorJob) -> None:
+    """Until enough is measured, no input is left, or the time is up."""
+    waiting = len(list(Path(job.input).glob("*.parquet")))
+    end = time.monotonic() + job.seconds
     while True:
         if (failure := query.exception()) is not None:
             raise failure
-        done = len(batch_reports(query))
-        if done >= batches or (done >= 2 and time.monotonic() > end):
+        reports = batch_reports(query)
+        is_late = len(reports) >= 2 and time.monotonic() > end
+        if is_late or len(reports) >= waiting or len(_measured(reports, job)) >= job.batches:
             return
         time.sleep(POLL_SECONDS)
 

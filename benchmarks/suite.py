@@ -80,7 +80,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark(
         "processors",
         "Stateful Python",
-        "--keys 5k --batches 3 --seconds 5 --jobs totals --subjects spark-pandas,pandas",
+        "--keys 5k --batches 2 --warmup 0 --seconds 5 --jobs totals --subjects spark-pandas,pandas",
     ),
     Benchmark("lookup", "State as tables", "--keys 100k --lookups 50"),
     Benchmark("coordinator", "Coordinator", "--partitions 200 --batches 3"),
