@@ -156,7 +156,7 @@ def grid_of(results: Sequence[Result]) -> Grid:
 @click.option("--jobs", default=",".join(OF_JOB), help="Which jobs to run.")
 @click.option("--subjects", default=",".join(SUBJECTS), help="Which APIs to run.")
 @click.option("--batches", type=click.IntRange(1), default=8, help="Measured batches.")
-@click.option("--warmup", type=float, default=10.0, help="Seconds before these.")
+@click.option("--warmup", type=float, default=20.0, help="Seconds before these.")
 @click.option("--seconds", type=float, default=60.0, help="After which a slow run is stopped.")
 @click.option("--quick", is_flag=True, help="20k keys, 4 batches, 5 seconds before, 20 in all.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all to a file.")
