@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For applications of some seconds: the best code comes too late for them, and its compiler takes
-the processors from the other test process."""
+"""For queries of some seconds: the best code comes too late for them, and its compiler takes the
+processors from the other test processes."""
 SESSION_CONFS = {
     "spark.master": "local[2]",
     "spark.driver.memory": "2g",
@@ -104,6 +104,7 @@ def spark(jars: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
     builder = SparkSession.builder.appName("sparkckpt-tests")
     builder.config(map=SESSION_CONFS)
+    builder.config("spark.driver.extraJavaOptions", QUICK_JVM)
     builder.config("spark.jars", ",".join(map(str, jars)))
     builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     session = sparkckpt.configure(builder).getOrCreate()
