@@ -58,6 +58,11 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+def is_another(host: str, pid: int) -> bool:
+    """Whether that is a process of this machine which runs, and not this one."""
+    return host == socket.gethostname() and pid != os.getpid() and is_alive(pid)
+
+
 def started(pid: int) -> str:
     """When a process of this machine began, and among which others; empty if there is none, or if
     the system does not say."""

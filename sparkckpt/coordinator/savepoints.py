@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sparkckpt.coordinator.restored import FORMAT_VERSION, read_fields
 from sparkckpt.errors import UnfinishedSavepointError
 from sparkckpt.fields import Fields
+from sparkckpt.processes import is_another
 from sparkckpt.storage import Storage
 
 SAVEPOINT_PATH = "_sparkckpt/savepoint.json"
@@ -37,6 +38,11 @@ class SavepointMarker:
     @classmethod
     def here(cls, name: str, source: str, pin: str, created_ms: int) -> "SavepointMarker":
         return cls(name, source, pin, created_ms, socket.gethostname(), os.getpid())
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether another process of this machine takes it."""
+        return is_another(self.host, self.pid)
 
     def to_bytes(self) -> bytes:
         return json.dumps(

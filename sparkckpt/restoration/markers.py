@@ -26,7 +26,7 @@ from sparkckpt.errors import ClaimedCheckpointError, RestorePendingError
 from sparkckpt.fields import Fields
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM
 from sparkckpt.paths import canonical
-from sparkckpt.processes import ProcessId, is_alive
+from sparkckpt.processes import ProcessId, is_another
 from sparkckpt.storage import Storage
 
 BACKEND_PATH = "_sparkckpt/backend.json"
@@ -50,7 +50,7 @@ class Restoring:
     @property
     def is_under_way(self) -> bool:
         """Whether another process of this machine is at it."""
-        return self.host == socket.gethostname() and self.pid != os.getpid() and is_alive(self.pid)
+        return is_another(self.host, self.pid)
 
     def to_bytes(self) -> bytes:
         return _json({"formatVersion": FORMAT_VERSION, **vars(self)})

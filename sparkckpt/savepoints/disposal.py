@@ -25,7 +25,6 @@ from sparkckpt.errors import (
     SavepointInUseError,
     SparkckptError,
 )
-from sparkckpt.processes import is_alive
 from sparkckpt.restoration.copies import SOURCES
 from sparkckpt.restoration.source import open_storage
 from sparkckpt.restoration.state import DIRECTORY
@@ -80,8 +79,7 @@ def dispose(savepoint: Location, *, force: bool = False) -> DisposeReport:
 
 
 def _refuse_under_way(where: str, marker: SavepointMarker) -> None:
-    here = SavepointMarker.here("", "", "", 0)
-    if marker.host == here.host and marker.pid != here.pid and is_alive(marker.pid):
+    if marker.is_under_way:
         by = f"process {marker.pid} on {marker.host}"
         raise SavepointExistsError.under_way(where, marker.source, by)
 

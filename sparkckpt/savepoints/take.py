@@ -19,7 +19,6 @@ from sparkckpt.coordinator.savepoints import SavepointMarker, is_complete, read_
 from sparkckpt.errors import CheckpointNotFoundError, SavepointExistsError
 from sparkckpt.format import CheckpointMetadata, MasterState
 from sparkckpt.keygroups import DEFAULT_MAX_PARALLELISM
-from sparkckpt.processes import is_alive
 from sparkckpt.restoration.copies import copy_sources
 from sparkckpt.restoration.exclusive import Clock, wall_clock
 from sparkckpt.restoration.leftovers import clear_leftover
@@ -170,11 +169,7 @@ class Taking:
             return None
         if is_complete(self.target):
             raise SavepointExistsError.complete(where, leftover.name)
-        here = SavepointMarker.here("", "", "", 0)
-        is_under_way = (
-            leftover.host == here.host and leftover.pid != here.pid and is_alive(leftover.pid)
-        )
-        if leftover.source != self.source.url or is_under_way:
+        if leftover.source != self.source.url or leftover.is_under_way:
             by = f"process {leftover.pid} on {leftover.host}"
             raise SavepointExistsError.under_way(where, leftover.source, by)
         return leftover
